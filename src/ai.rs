@@ -1,0 +1,16 @@
+//! Models: messages, the streaming protocol, providers, credentials and cost.
+//!
+//! Entry points: [`Message`], [`Model`], [`Provider`]. Nothing here knows of agents, sessions, files of a project or
+//! the editor. Formats follow the Pi 1.6.0 session and RPC formats, so that both programs read each other's files.
+
+pub mod message;
+pub mod model;
+pub mod provider;
+
+pub use message::{
+    AssistantMessage, BashExecutionMessage, Block, BranchSummaryMessage, CompactionSummaryMessage,
+    Content, Cost, CustomMessage, Message, StopReason, SystemMessage, ToolDeclaration,
+    ToolResultMessage, Usage, UserMessage,
+};
+pub use model::{Model, ThinkingLevel};
+pub use provider::{EventStream, Provider, Request, RequestOptions, StreamEvent};

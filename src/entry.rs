@@ -1,0 +1,1 @@
+//! Entry types of a session file: one JSON line each.

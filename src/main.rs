@@ -1,0 +1,2 @@
+//! The `pi-nvim` binary: arguments, then one mode.
+fn main() {}

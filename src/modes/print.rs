@@ -1,0 +1,1 @@
+//! One-shot text and JSON events.

@@ -1,0 +1,1 @@
+//! JSONL over stdio.

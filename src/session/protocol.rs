@@ -1,0 +1,306 @@
+//! The only language between faces and the runtime: [`Command`] goes in, [`Event`] comes out.
+//!
+//! Commands that Pi's RPC protocol has carry its names and fields, so that the RPC face is a translation of JSON and
+//! nothing more; commands that only other faces need stand beside them. A command is answered with
+//! `Result<serde_json::Value, CommandError>`: the `data` of the RPC response (`Null` for none).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::ai::{Block, Message, StreamEvent, ToolResultMessage};
+use crate::review::{ApprovalAnswer, ReviewAction, ReviewEvent};
+
+/// How a prompt given during a run is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behavior {
+    /// Before the next request.
+    Steer,
+    /// When the run would end.
+    FollowUp,
+}
+
+/// How a queue is emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueMode {
+    /// One message a poll.
+    #[default]
+    OneAtATime,
+    /// Everything at once.
+    All,
+}
+
+/// Whether leaving a branch writes a summary of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SummaryWish {
+    /// No summary.
+    #[default]
+    None,
+    /// A summary.
+    Plain,
+    /// A summary with instructions.
+    With(String),
+}
+
+/// What a face asks of a session.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(
+    missing_docs,
+    reason = "names and fields are those of the RPC protocol or repeat the types used"
+)]
+pub enum Command {
+    Prompt {
+        text: String,
+        images: Vec<Block>,
+        behavior: Option<Behavior>,
+    },
+    Steer {
+        text: String,
+        images: Vec<Block>,
+    },
+    FollowUp {
+        text: String,
+        images: Vec<Block>,
+    },
+    Abort,
+    ClearQueue,
+    NewSession {
+        parent: Option<PathBuf>,
+        name: Option<String>,
+    },
+    GetState,
+    GetMessages,
+    SetModel {
+        provider: String,
+        id: String,
+    },
+    CycleModel,
+    GetAvailableModels,
+    SetThinkingLevel {
+        level: String,
+    },
+    CycleThinkingLevel,
+    GetAvailableThinkingLevels,
+    SetSteeringMode {
+        mode: QueueMode,
+    },
+    SetFollowUpMode {
+        mode: QueueMode,
+    },
+    Compact {
+        instructions: Option<String>,
+    },
+    SetAutoCompaction {
+        enabled: bool,
+    },
+    SetAutoRetry {
+        enabled: bool,
+    },
+    AbortRetry,
+    /// `tag` comes back in [`Event::BashUpdate`].
+    Bash {
+        command: String,
+        exclude_from_context: bool,
+        tag: Option<Value>,
+    },
+    AbortBash,
+    GetSessionStats,
+    ExportHtml {
+        path: Option<PathBuf>,
+    },
+    ExportJsonl {
+        path: Option<PathBuf>,
+    },
+    ImportSession {
+        path: PathBuf,
+    },
+    SwitchSession {
+        path: PathBuf,
+    },
+    /// Opens the most recent session of the directory.
+    Continue,
+    Fork {
+        entry: String,
+    },
+    Clone,
+    GetForkMessages,
+    GetEntries {
+        since: Option<String>,
+    },
+    GetTree,
+    GetLastAssistantText,
+    SetSessionName {
+        name: String,
+    },
+    GetCommands,
+    /// Moves the leaf (`None`: before the first entry). Answers `{prefill?, cancelled}`.
+    Navigate {
+        target: Option<String>,
+        summary: SummaryWish,
+        label: Option<String>,
+    },
+    SetLabel {
+        entry: String,
+        label: Option<String>,
+    },
+    /// `replacement` is `null` (omit) or `{content}`.
+    EditContext {
+        target: String,
+        replacement: Value,
+    },
+    /// Sessions of the directory, or all: listing rows.
+    ListSessions {
+        all: bool,
+        query: Option<String>,
+    },
+    DeleteSession {
+        path: PathBuf,
+    },
+    SetActiveTools {
+        names: Vec<String>,
+    },
+    Reload,
+    Review(ReviewAction),
+    Approve {
+        id: u64,
+        answer: ApprovalAnswer,
+    },
+}
+
+/// What happens in a session. Wire events carry Pi's names ([`Event::to_wire`]); the rest is for faces of this process.
+#[derive(Clone, Debug)]
+#[expect(
+    missing_docs,
+    reason = "names and fields are those of the RPC protocol or repeat the types used"
+)]
+pub enum Event {
+    AgentStart,
+    AgentEnd {
+        messages: Vec<Arc<Message>>,
+        will_retry: bool,
+    },
+    AgentSettled {
+        aborted: bool,
+    },
+    TurnStart,
+    TurnEnd {
+        message: Arc<Message>,
+        tool_results: Vec<ToolResultMessage>,
+    },
+    /// `entry` is the id of the session entry when the message is stored; set for `MessageEnd`.
+    MessageStart {
+        message: Arc<Message>,
+    },
+    MessageUpdate {
+        usage: crate::ai::Usage,
+        event: StreamEvent,
+    },
+    MessageEnd {
+        message: Arc<Message>,
+        entry: Option<String>,
+    },
+    ToolStart {
+        call_id: String,
+        name: String,
+        args: Value,
+    },
+    ToolUpdate {
+        call_id: String,
+        name: String,
+        args: Value,
+        content: Vec<Block>,
+        details: Option<Value>,
+    },
+    ToolEnd {
+        call_id: String,
+        name: String,
+        result: Box<crate::agent::ToolOutput>,
+        is_error: bool,
+        duration_ms: Option<u64>,
+    },
+    /// A prepared call waits for an earlier change of the same response to be decided.
+    ToolWaits {
+        call_id: String,
+    },
+    QueueUpdate {
+        steering: Vec<String>,
+        follow_up: Vec<String>,
+    },
+    EntryAppended {
+        entry: Value,
+    },
+    SessionInfoChanged {
+        name: Option<String>,
+    },
+    ThinkingLevelChanged {
+        level: String,
+    },
+    CompactionStart {
+        reason: String,
+    },
+    CompactionEnd {
+        reason: String,
+        result: Option<Value>,
+        aborted: bool,
+        will_retry: bool,
+        error: Option<String>,
+    },
+    RetryStart {
+        attempt: u32,
+        max_attempts: u32,
+        delay_ms: u64,
+        error: String,
+    },
+    RetryEnd {
+        success: bool,
+        attempt: u32,
+        error: Option<String>,
+    },
+    /// `summarization_retry_*`: the whole record.
+    Summarization {
+        record: Value,
+    },
+    BashUpdate {
+        tag: Option<Value>,
+        delta: String,
+    },
+    ExtensionError {
+        path: String,
+        event: String,
+        error: String,
+    },
+    ExtensionUi {
+        record: Value,
+    },
+    // Not on Pi's wire:
+    /// Another session (or branch) is active now; faces draw it anew.
+    SessionChanged {
+        id: String,
+        file: Option<PathBuf>,
+    },
+    TreeChanged {
+        leaf: Option<String>,
+    },
+    ModelChanged {
+        provider: String,
+        id: String,
+    },
+    Review(ReviewEvent),
+    /// Something the person should know, one line (store trouble, a foreign append, a model fallback ...).
+    Notice {
+        level: NoticeLevel,
+        text: String,
+    },
+}
+
+/// How loud a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoticeLevel {
+    /// Good to know.
+    Info,
+    /// Something is not as expected.
+    Warning,
+    /// Something failed.
+    Error,
+}
