@@ -48,10 +48,13 @@ pub struct Change {
     /// Absolute normalised path, symlinks not resolved.
     pub path: PathBuf,
     /// Computes the target from the base. Runs once, off the async threads.
-    pub plan: Box<dyn FnOnce(&FileState) -> Result<Planned, ToolError> + Send>,
+    pub plan: PlanFn,
     /// Fires when the run is aborted.
     pub cancel: CancellationToken,
 }
+
+/// Computes the target of a change from the file as it is at the head of the queue.
+pub type PlanFn = Box<dyn FnOnce(&FileState) -> Result<Planned, ToolError> + Send>;
 
 /// What a tool computed from the base.
 pub struct Planned {

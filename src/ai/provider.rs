@@ -115,7 +115,7 @@ impl Partial {
                 self.message = (**message).clone();
             }
             StreamEvent::TextStart { index, text } => {
-                *self.slot(*index) = Block::text(text.clone())
+                *self.slot(*index) = Block::text(text.clone());
             }
             StreamEvent::TextDelta { index, delta } => {
                 if let Block::Text(block) = self.slot(*index) {
@@ -128,7 +128,7 @@ impl Partial {
                 }
             }
             StreamEvent::ThinkingStart { index, block } => {
-                *self.slot(*index) = Block::Thinking(block.clone())
+                *self.slot(*index) = Block::Thinking(block.clone());
             }
             StreamEvent::ThinkingDelta { index, delta } => {
                 if let Block::Thinking(block) = self.slot(*index) {
@@ -150,7 +150,7 @@ impl Partial {
             }
             StreamEvent::ToolCallDelta { .. } => {}
             StreamEvent::ToolCallEnd { index, call } => {
-                *self.slot(*index) = Block::ToolCall(call.clone())
+                *self.slot(*index) = Block::ToolCall(call.clone());
             }
             StreamEvent::Usage(usage) => self.message.usage = usage.clone(),
         }

@@ -1,0 +1,21 @@
+//! All integration tests in one binary: it links once.
+#![allow(
+    missing_docs,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests"
+)]
+
+mod architecture;
+mod conformance;
+mod gate;
+mod nvim;
+mod providers;
+mod resources;
+mod rpc;
+mod sessions;
+mod tools;
