@@ -509,10 +509,10 @@ mod tests {
             json!({"edits": [{}, {"oldText": {"a": 1}}, "x"]}),
             expect![[r#"
                 Validation failed for tool "t":
+                  - path: missing
                   - edits.0.oldText: missing
                   - edits.1.oldText: expected string, got object
                   - edits.2: expected object, got string
-                  - path: missing
 
                 Received arguments:
                 {
