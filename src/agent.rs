@@ -2,6 +2,7 @@
 //!
 //! Entry points: [`Tool`] (what the loop can run) and the types a tool sees. The loop itself lives in `agent/run.rs`.
 
+pub mod arguments;
 pub mod tool;
 
 pub use tool::{
