@@ -6,6 +6,7 @@
 
 pub mod agent_dir;
 pub mod lock;
+pub mod save;
 
 use std::path::Path;
 
