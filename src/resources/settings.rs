@@ -18,6 +18,7 @@ pub use values::{
 
 use crate::files::agent_dir::PROJECT_DIR;
 use crate::files::lock::{DirLock, LockError, LockRules};
+use crate::files::replace::{Options, replace};
 
 /// Which of the two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +227,7 @@ impl ScopeState {
             path: self.path.clone(),
             source,
         };
-        crate::files::save::save(&self.path, text.as_bytes()).map_err(io)?;
+        replace(&self.path, text.as_bytes(), Options::default()).map_err(io)?;
         self.pending.clear();
         self.error = None;
         Ok(())

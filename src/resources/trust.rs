@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::files::agent_dir::{Places, normalize, real_path};
 use crate::files::lock::{DirLock, LockError, LockRules};
+use crate::files::replace::{Options, replace};
 
 /// What in a project's `.pi` asks for a decision; existing is enough.
 const PROTECTED: [&str; 8] = [
@@ -272,7 +273,7 @@ impl TrustStore {
             .collect();
         let mut text = format!("{:#}", Value::Object(json));
         text.push('\n');
-        crate::files::save::save(&self.path, text.as_bytes()).map_err(|source| self.io(source))
+        replace(&self.path, text.as_bytes(), Options::default()).map_err(|source| self.io(source))
     }
 
     fn read(&self) -> Result<BTreeMap<String, Option<bool>>, TrustError> {
