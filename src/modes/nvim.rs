@@ -1,1 +1,5 @@
-//! Neovim.
+//! The Neovim face: a bridge to the Lua plugin over msgpack-rpc.
+//!
+//! [`editor`] is the adapter to the running Neovim.
+
+pub mod editor;
