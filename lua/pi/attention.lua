@@ -91,7 +91,11 @@ function M.review(proposal, shown)
     tell(
       proposal.session,
       'review',
-      ('%s: %d hunk%s to review (:Pi review)'):format(proposal.display, hunks, hunks == 1 and '' or 's')
+      ('%s: %d hunk%s to review (:Pi review)'):format(
+        proposal.display,
+        hunks,
+        hunks == 1 and '' or 's'
+      )
     )
   end
   changed()
@@ -220,7 +224,13 @@ local function paint(buf, lines, commands)
   vim.bo[buf].modifiable = false
   for row, line in ipairs(lines) do
     if row <= commands then
-      api.nvim_buf_set_extmark(buf, ns, row - 1, 0, { end_col = #line, hl_group = 'PiApprovalCommand' })
+      api.nvim_buf_set_extmark(
+        buf,
+        ns,
+        row - 1,
+        0,
+        { end_col = #line, hl_group = 'PiApprovalCommand' }
+      )
     elseif line ~= '' then
       api.nvim_buf_set_extmark(buf, ns, row - 1, 1, { end_col = 2, hl_group = 'PiReviewKey' })
     end
@@ -282,7 +292,8 @@ local function show(question, guarded)
   })
   vim.wo[win][0].wrap = false
   local opened = vim.uv.hrtime()
-  state.dialog = { win = win, buf = buf, id = question.id, back = back, opened = opened, guarded = guarded }
+  state.dialog =
+    { win = win, buf = buf, id = question.id, back = back, opened = opened, guarded = guarded }
   define_keys(buf)
   api.nvim_create_autocmd('WinClosed', {
     pattern = tostring(win),

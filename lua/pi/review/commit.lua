@@ -165,7 +165,7 @@ end
 ---@return string
 local function plain(message)
   local text = tostring(message):gsub('^.-(E%d+:)', '%1', 1):gsub('\nstack traceback:.*', '')
-  return (vim.split(vim.trim(text), '\n')[1])
+  return vim.split(vim.trim(text), '\n')[1]
 end
 
 ---Tells core when the user leaves Insert mode, so that it asks again.

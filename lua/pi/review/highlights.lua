@@ -112,8 +112,7 @@ end
 ---Names of all groups, for help and tests.
 ---@return string[]
 function M.names()
-  local names =
-    { 'PiReviewAdd', 'PiReviewDelete', 'PiReviewAddWord', 'PiReviewDeleteWord' }
+  local names = { 'PiReviewAdd', 'PiReviewDelete', 'PiReviewAddWord', 'PiReviewDeleteWord' }
   vim.list_extend(names, vim.tbl_keys(links))
   table.sort(names)
   return names

@@ -147,7 +147,12 @@ local function draw_old(buf, hunk, from, to)
       number_hl_group = look.nr_group,
     })
     if undecided and options.no_colour() then
-      mark(buf, row, 0, { virt_text = { { '- ' } }, virt_text_pos = 'inline', right_gravity = false })
+      mark(
+        buf,
+        row,
+        0,
+        { virt_text = { { '- ' } }, virt_text_pos = 'inline', right_gravity = false }
+      )
     end
   end
   if hunk.state == 'pending' then
@@ -365,7 +370,9 @@ function M.draw_hint(win, proposal, current, keys)
     return
   end
   for _, hunk in ipairs(proposal.hunks) do
-    if anchors[buf][hunk.id] and (hunk == current or (wish == 'all' and state.is_pending(hunk))) then
+    if
+      anchors[buf][hunk.id] and (hunk == current or (wish == 'all' and state.is_pending(hunk)))
+    then
       local first, last = M.rows(buf, hunk)
       if hunk == current then
         api.nvim_buf_set_extmark(buf, hint_ns, first, 0, {

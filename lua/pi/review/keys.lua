@@ -139,7 +139,9 @@ local function name_left_out(left_out)
     named[lhs] = true
   end
   if #fresh > 0 then
-    say.warn(('not mapped, other maps use them: %s (see :checkhealth pi)'):format(table.concat(fresh, ' ')))
+    say.warn(
+      ('not mapped, other maps use them: %s (see :checkhealth pi)'):format(table.concat(fresh, ' '))
+    )
   end
 end
 
@@ -249,9 +251,24 @@ function M.define_plugs()
     local desc = 'Pi review: ' .. name:gsub('-', ' ')
     vim.keymap.set('n', ('<Plug>(pi-review-%s)'):format(name), run, { desc = desc })
   end
-  vim.keymap.set('x', '<Plug>(pi-review-accept)', act('visual', 'accept'), { desc = 'Pi review: accept' })
-  vim.keymap.set('x', '<Plug>(pi-review-reject)', act('visual', 'reject'), { desc = 'Pi review: reject' })
-  vim.keymap.set({ 'o', 'x' }, '<Plug>(pi-review-textobject)', act('textobject'), { desc = 'Pi review: hunk' })
+  vim.keymap.set(
+    'x',
+    '<Plug>(pi-review-accept)',
+    act('visual', 'accept'),
+    { desc = 'Pi review: accept' }
+  )
+  vim.keymap.set(
+    'x',
+    '<Plug>(pi-review-reject)',
+    act('visual', 'reject'),
+    { desc = 'Pi review: reject' }
+  )
+  vim.keymap.set(
+    { 'o', 'x' },
+    '<Plug>(pi-review-textobject)',
+    act('textobject'),
+    { desc = 'Pi review: hunk' }
+  )
 end
 
 ---Which prefix is in use in a buffer and why, for `:checkhealth`.

@@ -118,7 +118,8 @@ local function file_row(proposal, width)
     { ' ' },
   }
   vim.list_extend(segments, counts(proposal.added, proposal.removed))
-  segments[#segments + 1] = { fit((' %s #%d'):format(proposal.tool, proposal.number), 12), 'PiReviewHint' }
+  segments[#segments + 1] =
+    { fit((' %s #%d'):format(proposal.tool, proposal.number), 12), 'PiReviewHint' }
   segments[#segments + 1] = { progress(proposal) }
   local remark = proposal.notice or (proposal.outside and 'outside the project') or nil
   if remark then
@@ -476,7 +477,12 @@ local function buffer()
   bo.filetype = 'pi-review'
   vim.b[buf].pi = { kind = 'review' }
   for _, key in ipairs(keys) do
-    vim.keymap.set('n', key[1], key[3], { buffer = buf, nowait = true, desc = 'Pi review: ' .. key[2] })
+    vim.keymap.set(
+      'n',
+      key[1],
+      key[3],
+      { buffer = buf, nowait = true, desc = 'Pi review: ' .. key[2] }
+    )
   end
   local group = api.nvim_create_augroup('pi.review.list', { clear = true })
   api.nvim_create_autocmd('CursorHold', {

@@ -220,7 +220,11 @@ local function draw_hunk(view, hunk)
       local lead = line:sub(1, 1)
       local colour = ({ ['+'] = 'PiReviewAdd', ['-'] = 'PiReviewDelete', ['@'] = 'PiReviewHint' })[lead]
       if colour then
-        mark(buf, first + i - 1, { end_row = first + i, hl_group = colour, hl_eol = true, priority = 210 })
+        mark(
+          buf,
+          first + i - 1,
+          { end_row = first + i, hl_group = colour, hl_eol = true, priority = 210 }
+        )
       end
     end
     mark(buf, first, { sign_text = sign, sign_hl_group = sign_group, priority = 210 })
@@ -252,7 +256,11 @@ local function draw_hunk(view, hunk)
     ns,
     math.max(0, math.min(first, api.nvim_buf_line_count(buf) - 1)),
     0,
-    { end_row = math.max(first, math.min(last, api.nvim_buf_line_count(buf) - 1)), end_col = 0, strict = false }
+    {
+      end_row = math.max(first, math.min(last, api.nvim_buf_line_count(buf) - 1)),
+      end_col = 0,
+      strict = false,
+    }
   )
 end
 
@@ -373,7 +381,9 @@ function M.close(proposal)
   end
   local exists = vim.uv.fs_stat(proposal.real) ~= nil
   for _, win in ipairs(vim.fn.win_findbuf(view.buf)) do
-    local file = exists and proposal.state == 'done' and require('pi.review.files').load(proposal.real)
+    local file = exists
+      and proposal.state == 'done'
+      and require('pi.review.files').load(proposal.real)
     api.nvim_win_call(win, function()
       local alternate = vim.fn.bufnr('#')
       if file then

@@ -19,7 +19,8 @@ function M.textfunc(info)
   local lines = {}
   for i = info.start_idx, info.end_idx do
     local item = items[i]
-    local name = item.bufnr > 0 and vim.fn.fnamemodify(api.nvim_buf_get_name(item.bufnr), ':.') or ''
+    local name = item.bufnr > 0 and vim.fn.fnamemodify(api.nvim_buf_get_name(item.bufnr), ':.')
+      or ''
     lines[#lines + 1] = ('%s|%d| %s'):format(name, item.lnum, item.text)
   end
   return lines
@@ -35,7 +36,11 @@ local function items()
         found[#found + 1] = {
           filename = proposal.real,
           lnum = hunk.row + 1,
-          text = ('+%d -%d %s'):format(#hunk.new, #hunk.old, line and text.cut(vim.trim(line.t), 100) or ''),
+          text = ('+%d -%d %s'):format(
+            #hunk.new,
+            #hunk.old,
+            line and text.cut(vim.trim(line.t), 100) or ''
+          ),
           user_data = { pi_hunk = hunk.id },
         }
       end
