@@ -142,6 +142,10 @@ local function draw_old(buf, hunk, from, to)
       hl_group = group,
       hl_eol = undecided,
       priority = 210,
+    })
+    -- A mark of its own: the sign of a range is drawn on its last row as well.
+    mark(buf, row, 0, {
+      priority = 210,
       sign_text = look.sign ~= '' and look.sign or nil,
       sign_hl_group = look.sign_group,
       number_hl_group = look.nr_group,
@@ -327,16 +331,18 @@ end
 ---@param position string
 ---@param keys {key: string, word: string}[]
 ---@param cells integer
----@return string?
+---@return [string, string][]?
 local function hint_text(position, keys, cells)
   for count = #keys, 0, -1 do
-    local parts = { position }
+    local chunks, width = { { position, 'PiReviewHint' } }, vim.fn.strdisplaywidth(position)
     for i = 1, count do
-      parts[#parts + 1] = keys[i].word .. ' ' .. keys[i].key
+      local word, key = '  ' .. keys[i].word .. ' ', keys[i].key
+      chunks[#chunks + 1] = { word, 'PiReviewHint' }
+      chunks[#chunks + 1] = { key, 'PiReviewKey' }
+      width = width + vim.fn.strdisplaywidth(word .. key)
     end
-    local line = table.concat(parts, '  ')
-    if vim.fn.strdisplaywidth(line) <= cells then
-      return line
+    if width <= cells then
+      return chunks
     end
   end
 end
@@ -386,8 +392,9 @@ function M.draw_hint(win, proposal, current, keys)
       local line = wish ~= 'none' and hint_text(position_of(proposal, hunk), keys, room(win, first))
       if line then
         api.nvim_buf_set_extmark(buf, hint_ns, first, 0, {
-          virt_text = { { line, 'PiReviewHint' } },
+          virt_text = line,
           virt_text_pos = 'eol_right_align',
+          hl_mode = 'combine',
           priority = 212,
         })
       end

@@ -68,8 +68,15 @@ function M.no_colour()
   if (vim.env.NO_COLOR or '') ~= '' then
     return true
   end
-  local colours = tonumber(vim.go.t_Co) or 256
-  return not vim.o.termguicolors and colours < 16
+  if vim.o.termguicolors then
+    return false
+  end
+  for _, ui in ipairs(vim.api.nvim_list_uis()) do
+    if not ui.rgb and (ui.term_colors or 256) < 16 then
+      return true
+    end
+  end
+  return false
 end
 
 return M

@@ -236,6 +236,9 @@ local function draw_hunk(view, hunk)
         hl_group = group,
         hl_eol = hunk.state ~= 'rejected',
         priority = 210,
+      })
+      mark(buf, row, {
+        priority = 210,
         sign_text = row == first and sign or (#sign == 1 and '+' or nil),
         sign_hl_group = sign_group,
       })
