@@ -3,3 +3,5 @@
 //! [`editor`] is the adapter to the running Neovim.
 
 pub mod editor;
+pub mod review_view;
+pub mod workspace;

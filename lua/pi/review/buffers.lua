@@ -9,7 +9,7 @@ local api = vim.api
 ---@field modified boolean
 ---@field fileformat 'unix'|'dos'|'mac'
 ---@field bomb boolean
----@field endofline boolean whether the last line ends with a line ending when it is written now
+---@field endofline boolean
 ---@field encoding string 'fileencoding', lower case, 'utf-8' when empty
 ---@field readonly boolean
 ---@field modifiable boolean
@@ -101,7 +101,7 @@ function M.describe(buf)
     modified = bo.modified,
     fileformat = bo.fileformat,
     bomb = bo.bomb,
-    endofline = bo.endofline or (bo.fixendofline and not bo.binary),
+    endofline = bo.endofline,
     encoding = bo.fileencoding == '' and 'utf-8' or bo.fileencoding:lower(),
     readonly = bo.readonly,
     modifiable = bo.modifiable,
@@ -226,6 +226,22 @@ function M.watch(buf, path)
       end
     end,
   })
+end
+
+---Brings a loaded buffer up to date after core wrote its file.
+---@param buf integer
+function M.reload(buf)
+  if not api.nvim_buf_is_loaded(buf) or vim.bo[buf].modified then
+    return
+  end
+  local tick = api.nvim_buf_get_changedtick(buf)
+  vim.cmd('silent! checktime ' .. buf)
+  if api.nvim_buf_is_loaded(buf) and api.nvim_buf_get_changedtick(buf) == tick then
+    -- A buffer made for a file that did not exist yet is not looked at by `checktime`.
+    api.nvim_buf_call(buf, function()
+      vim.cmd('silent! keepalt edit')
+    end)
+  end
 end
 
 ---Sets who hears of changes.

@@ -2,6 +2,7 @@
 
 local api = vim.api
 local buffers = require('pi.review.buffers')
+local options = require('pi.review.options')
 local port = require('pi.review.port')
 
 ---@class (exact) pi.review.LineEdit
@@ -19,7 +20,6 @@ local port = require('pi.review.port')
 ---@field bomb boolean
 ---@field fileformat 'unix'|'dos'|'mac'
 ---@field force boolean write although the buffer is read-only
----@field hooks boolean whether write autocommands run
 
 ---@class (exact) pi.review.CommitAnswer
 ---@field status 'done'|'moved'|'busy'|'failed'
@@ -45,9 +45,9 @@ local function write_options(buf)
 end
 
 ---@param buf integer
----@param options pi.review.WriteOptions
-local function set_write_options(buf, options)
-  for name, value in pairs(options) do
+---@param values pi.review.WriteOptions
+local function set_write_options(buf, values)
+  for name, value in pairs(values) do
     if vim.bo[buf][name] ~= value then
       vim.bo[buf][name] = value
     end
@@ -115,7 +115,7 @@ local function write(request)
   vim.b[buf].pi_writing = true
   local command = 'silent lockmarks keepalt write!'
   api.nvim_buf_call(buf, function()
-    vim.cmd(request.hooks and command or ('noautocmd ' .. command))
+    vim.cmd(options.review().on_save and command or ('noautocmd ' .. command))
   end)
   if vim.bo[buf].modified then
     error('the buffer is still modified after the write', 0)
