@@ -325,7 +325,7 @@ impl ReviewView {
             put(&mut op, "lines", digest.lines);
             put(&mut op, "rows", digest.rows);
         } else {
-            put(&mut op, "editable", (proposal.state == ProposalState::Open));
+            put(&mut op, "editable", proposal.state == ProposalState::Open);
             put(
                 &mut op,
                 "lines",
