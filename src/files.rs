@@ -6,6 +6,8 @@
 
 pub mod agent_dir;
 pub mod lock;
+pub mod replace;
+pub mod state;
 
 use std::path::Path;
 

@@ -4,6 +4,7 @@
 pub(crate) mod assembly;
 pub(crate) mod driver;
 pub(crate) mod openai_chat;
+pub mod scripted;
 
 use std::sync::Arc;
 
