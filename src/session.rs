@@ -1,11 +1,15 @@
-//! One conversation: the coordinator that ties everything below together.
+//! One conversation: the runtime that ties the loop, the store and the faces together.
+//!
+//! Entry points: [`Runtime`] (the handle every face holds), [`RuntimeConfig`], and its language, [`protocol`].
 
 pub mod export;
 pub mod fork;
 pub mod listing;
 pub mod projection;
 pub mod protocol;
+pub mod runtime;
 pub mod store;
 pub mod tree;
 
-pub use protocol::{Command, Event};
+pub use protocol::{Command, CommandError, Event, NoticeLevel};
+pub use runtime::{Runtime, RuntimeConfig, SessionChoice};

@@ -80,6 +80,8 @@ pub struct SessionFacts {
     pub model: Option<Arc<Model>>,
     /// Thinking level, when known.
     pub thinking_level: Option<String>,
+    /// Ids of the calls that made this one, for calls a tool makes itself: a file one of them holds is not waited for.
+    pub ancestors: Vec<String>,
 }
 
 /// What a call gets besides its arguments.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::ai::{Block, Message, StreamEvent, ToolResultMessage};
+use crate::agent::ToolOutput;
+use crate::ai::{Block, Message, StreamEvent};
 use crate::review::{ApprovalAnswer, ReviewAction, ReviewEvent};
 
 /// How a prompt given during a run is queued.
@@ -166,6 +167,22 @@ pub enum Command {
         id: u64,
         answer: ApprovalAnswer,
     },
+    /// A record of the extension UI protocol, from the face (`extension_ui_response`).
+    UiAnswer {
+        record: Value,
+    },
+}
+
+/// Why a command was not carried out: one line for a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CommandError(pub String);
+
+impl CommandError {
+    /// Makes one from its line.
+    pub fn new(line: impl Into<String>) -> Self {
+        Self(line.into())
+    }
 }
 
 /// What happens in a session. Wire events carry Pi's names ([`Event::to_wire`]); the rest is for faces of this process.
@@ -186,16 +203,18 @@ pub enum Event {
     TurnStart,
     TurnEnd {
         message: Arc<Message>,
-        tool_results: Vec<ToolResultMessage>,
+        tool_results: Vec<Arc<Message>>,
     },
-    /// `entry` is the id of the session entry when the message is stored; set for `MessageEnd`.
+    /// The assistant message of a stream is still empty here (`pending`); every other message is complete.
     MessageStart {
         message: Arc<Message>,
     },
+    /// One piece of the answer that streams. `usage` is the latest known.
     MessageUpdate {
-        usage: crate::ai::Usage,
+        usage: Box<crate::ai::Usage>,
         event: StreamEvent,
     },
+    /// `entry` is the id of the session entry; the message is stored before this is told.
     MessageEnd {
         message: Arc<Message>,
         entry: Option<String>,
@@ -215,7 +234,7 @@ pub enum Event {
     ToolEnd {
         call_id: String,
         name: String,
-        result: Box<crate::agent::ToolOutput>,
+        result: Box<ToolOutput>,
         is_error: bool,
         duration_ms: Option<u64>,
     },
@@ -274,6 +293,11 @@ pub enum Event {
         record: Value,
     },
     // Not on Pi's wire:
+    /// The answer to a [`super::Runtime::submit`]ted command, at its place among the events.
+    Response {
+        tag: u64,
+        answer: Result<Value, CommandError>,
+    },
     /// Another session (or branch) is active now; faces draw it anew.
     SessionChanged {
         id: String,

@@ -1,0 +1,59 @@
+"""Draw a Neovim screen to a PNG: attach as a UI, keep the cell grid, paint it."""
+import argparse, threading, time, unicodedata
+import pynvim
+from PIL import Image, ImageDraw, ImageFont
+
+def grid_of(nvim, cols, rows, keys, settle):
+    state = dict(grid=[[(" ", 0)] * cols for _ in range(rows)], hl={0: {}}, colors={}, cursor=[0, 0])
+    def on_event(name, batches):
+        for kind, *calls in (batches if name == "redraw" else []):
+            for c in calls:
+                g = state["grid"]
+                if kind == "grid_resize": state["grid"] = [[(" ", 0)] * c[1] for _ in range(c[2])]
+                elif kind == "grid_clear": state["grid"] = [[(" ", 0)] * len(g[0]) for _ in g]
+                elif kind == "default_colors_set": state["colors"] = dict(fg=c[0], bg=c[1])
+                elif kind == "hl_attr_define": state["hl"][c[0]] = c[1]
+                elif kind == "grid_cursor_goto": state["cursor"] = list(c[1:3])
+                elif kind == "grid_line":
+                    row, col, attr = c[1], c[2], 0
+                    for cell in c[3]:
+                        attr = cell[1] if len(cell) > 1 else attr
+                        for _ in range(cell[2] if len(cell) > 2 else 1):
+                            g[row][col] = (cell[0], attr); col += 1
+                elif kind == "grid_scroll":
+                    top, bot, left, right, n = c[1:6]
+                    for r in (range(top, bot - n) if n > 0 else range(bot - 1, top - n - 1, -1)):
+                        g[r][left:right] = g[r + n][left:right]
+    def start():
+        for k in keys: nvim.input(k)
+        def stop(): time.sleep(settle); nvim.async_call(nvim.stop_loop)
+        threading.Thread(target=stop, daemon=True).start()
+    nvim.ui_attach(cols, rows, rgb=True, ext_linegrid=True)
+    nvim.run_loop(lambda *_: None, on_event, start)
+    return state
+
+def paint(state, path, size=16):
+    mono = ImageFont.truetype("DejaVuSansMono.ttf", size)
+    try: cjk = ImageFont.truetype("wqy-microhei.ttc", size)
+    except OSError: cjk = mono
+    w, h, grid = round(mono.getlength("M")), int(size * 1.3), state["grid"]
+    color = lambda v, default: "#%06x" % (default if v is None or v < 0 else v)
+    img = Image.new("RGB", (w * len(grid[0]), h * len(grid))); d = ImageDraw.Draw(img)
+    for y, line in enumerate(grid):
+        for x, (text, attr) in enumerate(line):
+            if text == "": continue                      # right half of a wide cell
+            a = state["hl"].get(attr, {}); wide = 2 if unicodedata.east_asian_width(text[0]) in "WF" else 1
+            fg = color(a.get("foreground"), state["colors"].get("fg", 0xE0E2EA))
+            bg = color(a.get("background"), state["colors"].get("bg", 0x14161B))
+            if bool(a.get("reverse")) != ([y, x] == state["cursor"]): fg, bg = bg, fg
+            box = [x * w, y * h, (x + wide) * w - 1, (y + 1) * h - 1]
+            d.rectangle(box, fill=bg)
+            d.text(box[:2], text, font=cjk if wide == 2 else mono, fill=fg)
+            if a.get("underline") or a.get("undercurl"): d.line([box[0], box[3] - 1, box[2], box[3] - 1], fill=fg)
+    img.save(path)
+
+p = argparse.ArgumentParser(); p.add_argument("out"); p.add_argument("--nvim", default="nvim"); p.add_argument("--size", default="100x28")
+p.add_argument("--keys", action="append", default=[]); p.add_argument("--arg", action="append", default=[]); p.add_argument("--settle", type=float, default=0.8)
+o = p.parse_args(); cols, rows = map(int, o.size.split("x"))
+nv = pynvim.attach("child", argv=[o.nvim, "--embed", "-n", "-i", "NONE", *o.arg])
+paint(grid_of(nv, cols, rows, o.keys, o.settle), o.out); nv.close()
