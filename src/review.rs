@@ -16,6 +16,8 @@ use crate::agent::{ToolError, ToolOutput};
 use crate::workspace::FileState;
 
 pub mod gate;
+pub mod hunks;
+pub mod merge;
 
 /// Names a proposal for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
