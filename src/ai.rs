@@ -6,6 +6,7 @@
 pub mod message;
 pub mod model;
 pub mod provider;
+pub mod providers;
 
 pub use message::{
     AssistantMessage, BashExecutionMessage, Block, BranchSummaryMessage, CompactionSummaryMessage,

@@ -1,1 +1,4 @@
-//! Tests of the area `nvim`.
+//! The Neovim face against a real Neovim.
+
+mod editor;
+mod harness;

@@ -1,0 +1,3 @@
+//! What answers requests: one module per wire API, and the scripted model.
+
+pub mod scripted;
