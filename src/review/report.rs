@@ -456,10 +456,13 @@ mod tests {
 
     #[test]
     fn accepted_as_proposed_reads_like_unreviewed() {
-        check(&case(BEFORE, PROPOSED, &["a", "a"]), &expect![[r#"
+        check(
+            &case(BEFORE, PROPOSED, &["a", "a"]),
+            &expect![[r#"
             Successfully replaced 1 block(s) in f.txt.
             == error false stop false {"diff":"d","review":{"mode":"ask","hunks":[{"index":0,"state":"accepted","edited":false},{"index":1,"state":"accepted","edited":false}],"user_edited":false}}
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
@@ -497,7 +500,9 @@ mod tests {
                 == error false stop false {"diff":"d","review":{"mode":"ask","hunks":[{"index":0,"state":"rejected","edited":false,"note":"too loud"},{"index":1,"state":"accepted","edited":false}],"user_edited":false}}
             "#]],
         );
-        check(&case(BEFORE, PROPOSED, &["s", "a"]), &expect![[r#"
+        check(
+            &case(BEFORE, PROPOSED, &["s", "a"]),
+            &expect![[r#"
             Applied 1 of 2 hunks to f.txt. Rejected hunks were NOT applied:
 
             Line 2 - reason: the file changed while the edit was waiting for review
@@ -512,15 +517,19 @@ mod tests {
             8!!
             9
             == error false stop false {"diff":"d","review":{"mode":"ask","hunks":[{"index":0,"state":"stale","edited":false},{"index":1,"state":"accepted","edited":false}],"user_edited":false}}
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn rejections_say_why_or_not_to_retry() {
-        check(&case(BEFORE, PROPOSED, &["r", "r"]), &expect![[r#"
+        check(
+            &case(BEFORE, PROPOSED, &["r", "r"]),
+            &expect![[r#"
             The user rejected this change to f.txt; the file is unchanged. Do not retry the same change; ask or propose something different.
             == error true stop true {"review":{"mode":"ask","hunks":[{"index":0,"state":"rejected","edited":false},{"index":1,"state":"rejected","edited":false}],"user_edited":false}}
-        "#]]);
+        "#]],
+        );
         check(
             &case(BEFORE, PROPOSED, &["r:no", "r:no"]),
             &expect![[r#"
@@ -537,10 +546,13 @@ mod tests {
                 == error true stop false {"review":{"mode":"ask","hunks":[{"index":0,"state":"rejected","edited":false,"note":"no"},{"index":1,"state":"rejected","edited":false,"note":"tabs"}],"user_edited":false}}
             "#]],
         );
-        check(&case(BEFORE, PROPOSED, &["s", "s"]), &expect![[r#"
+        check(
+            &case(BEFORE, PROPOSED, &["s", "s"]),
+            &expect![[r#"
             f.txt changed while the edit was waiting for review; nothing was written. Read it again before editing.
             == error true stop false {"review":{"mode":"ask","hunks":[{"index":0,"state":"stale","edited":false},{"index":1,"state":"stale","edited":false}],"user_edited":false}}
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
@@ -548,7 +560,9 @@ mod tests {
         let mut case = case(BEFORE, PROPOSED, &["a", "a"]);
         case.after = PROPOSED.replace("2!", "two");
         case.user_edited = true;
-        check(&case, &expect![[r#"
+        check(
+            &case,
+            &expect![[r#"
             Applied with changes made by the user.
 
             --- proposed
@@ -561,11 +575,14 @@ mod tests {
              4
              5
             == error false stop false {"diff":"d","review":{"mode":"ask","hunks":[{"index":0,"state":"accepted","edited":false},{"index":1,"state":"accepted","edited":false}],"user_edited":true}}
-        "#]]);
+        "#]],
+        );
         case.user_edited = false;
         case.after = PROPOSED.to_owned();
         case.on_disk = Some("1\n2!\n3\n4\n5\n6\n7\n8!\n8!!\n9\nend\n");
-        check(&case, &expect![[r#"
+        check(
+            &case,
+            &expect![[r#"
             Successfully replaced 1 block(s) in f.txt.
 
             On-save hooks changed the file after the write:
@@ -577,7 +594,8 @@ mod tests {
              9
             +end
             == error false stop false {"diff":"d","review":{"mode":"ask","hunks":[{"index":0,"state":"accepted","edited":false},{"index":1,"state":"accepted","edited":false}],"user_edited":false}}
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
@@ -585,7 +603,9 @@ mod tests {
         let long: &'static str = Box::leak("x\n".repeat(30).into_boxed_str());
         let new: &'static str = Box::leak(format!("{long}tail\n1\n2\nend!\n").into_boxed_str());
         let old: &'static str = "tail\n1\n2\nend\n";
-        check(&case(old, new, &["r", "a"]), &expect![[r#"
+        check(
+            &case(old, new, &["r", "a"]),
+            &expect![[r#"
             Applied 1 of 2 hunks to f.txt. Rejected hunks were NOT applied:
 
             At the top
@@ -617,6 +637,7 @@ mod tests {
             2
             end!
             == error false stop false {"diff":"d","review":{"mode":"ask","hunks":[{"index":0,"state":"rejected","edited":false},{"index":1,"state":"accepted","edited":false}],"user_edited":false}}
-        "#]]);
+        "#]],
+        );
     }
 }
