@@ -1,4 +1,6 @@
-//! testing
+//! Fakes for the seams, as real code: what tests of every layer share.
+
+pub mod http;
 
 /// Returns how many random cases a property test runs: 256, or what `PI_NVIM_CASES` says.
 pub fn cases() -> u32 {
