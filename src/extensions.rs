@@ -2,6 +2,8 @@
 //!
 //! Entry point: [`Hooks`]. Its default methods do nothing, so that a host implements what it has.
 
+pub mod compose;
+
 /// What extensions may do to a session. Every method has a default that changes nothing.
 pub trait Hooks: Send + Sync + 'static {}
 

@@ -206,3 +206,43 @@ fn a_cloned_repository_loads_nothing_before_it_is_trusted() {
     assert_eq!((loaded.extensions.len(), loaded.templates.len()), (2, 1));
     assert_eq!(loaded.settings.shell_command_prefix(), Some("evil"));
 }
+
+#[test]
+fn a_reload_sees_what_changed_on_disk() {
+    let world = World::project();
+    world.make(&json!([
+        {"path": "$AGENT/settings.json", "content": "{\"steeringMode\": \"all\"}"},
+        {"path": "$AGENT/prompts/a.md", "content": "old"},
+        {"path": "$CWD/AGENTS.md", "content": "old"},
+    ]));
+    let options = LoadOptions {
+        places: world.places(),
+        cwd: world.cwd.clone(),
+        trust: Trust::Trusted,
+        flags: ResourceFlags::default(),
+    };
+    let loaded = Resources::load(&options);
+    world.make(&json!([
+        {"path": "$AGENT/settings.json", "content": "{broken"},
+        {"path": "$AGENT/prompts/a.md", "content": "new"},
+        {"path": "$AGENT/prompts/b.md", "content": "b"},
+        {"path": "$CWD/AGENTS.md", "content": "new"},
+    ]));
+    let loaded = loaded.reload(&options);
+    assert_eq!(loaded.settings.steering_mode().as_str(), "all");
+    assert_eq!(loaded.expand("/a").text, "new");
+    assert_eq!(
+        (
+            loaded.templates.len(),
+            loaded.context_files[0].content.as_str()
+        ),
+        (2, "new")
+    );
+    let warnings: Vec<&str> = loaded
+        .diagnostics
+        .iter()
+        .map(|it| it.message.as_str())
+        .collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("settings.json:1:"), "{warnings:?}");
+}
