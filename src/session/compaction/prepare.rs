@@ -147,7 +147,7 @@ fn find_cut<E: Entries + ?Sized>(entries: &E, items: &[Item], start: usize, keep
         cut += 1;
     }
     let starts_turn = |at: usize| items.get(at).is_some_and(opens_turn);
-    let whole_turn = starts_turn(cut);
+    let before = cut;
     let is_silent = |at: usize| {
         let silent = |item: &Item| item.facts.kind != Kind::Compaction && item.messages.is_empty();
         items.get(at).is_some_and(silent)
@@ -155,8 +155,16 @@ fn find_cut<E: Entries + ?Sized>(entries: &E, items: &[Item], start: usize, keep
     while cut > start && is_silent(cut - 1) {
         cut -= 1;
     }
-    // Metadata that was pulled in does not make a split: the turn before it is history as a whole.
-    let turn_start = if whole_turn {
+    // Metadata that was pulled in makes no split: the turn before it is history as a whole. Omitted messages that were
+    // pulled in do: their turn goes on in what stays.
+    let is_message = |item: &Item| {
+        matches!(
+            item.facts.kind,
+            Kind::Message | Kind::CustomMessage | Kind::BranchSummary
+        )
+    };
+    let pulled = items.get(cut..before).unwrap_or_default();
+    let turn_start = if starts_turn(before) && !pulled.iter().any(is_message) {
         None
     } else {
         (start..=cut).rev().find(|at| starts_turn(*at))
