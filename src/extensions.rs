@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::agent::{BeforeCall, CallInfo, CallOutcome, Tool};
 use crate::ai::{Block, CustomMessage, Message, Usage};
@@ -82,10 +82,8 @@ pub enum InputVerdict {
 pub struct RunStart {
     /// Messages to add after the prompt.
     pub messages: Vec<CustomMessage>,
-    /// Prompt sections to add or replace; `null` removes one.
-    pub sections: Map<String, Value>,
-    /// A prompt that replaces all sections for this run's requests.
-    pub forced_prompt: Option<String>,
+    /// Prompt sections to add or replace, by name.
+    pub sections: Vec<(String, String)>,
 }
 
 /// Something an extension adds to the session at a boundary.

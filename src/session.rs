@@ -2,8 +2,12 @@
 //!
 //! Entry points: [`Runtime`] (the handle every face holds), [`RuntimeConfig`], and its language, [`protocol`].
 
+pub mod projection;
 pub mod protocol;
 pub mod runtime;
+pub mod store;
+pub mod tree;
+pub mod wire;
 
 pub use protocol::{Command, CommandError, Event, NoticeLevel};
-pub use runtime::{Runtime, RuntimeConfig, SessionChoice};
+pub use runtime::{Models, Runtime, RuntimeConfig, SessionChoice};

@@ -4,7 +4,6 @@
 //! event that belongs to a change of the state is put in line inside that closure, so that events have the order of the
 //! changes.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,12 +12,11 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::conversation::Conversation;
 use super::outbox::Outbox;
-use super::queues::Queues;
-use super::{RuntimeConfig, RuntimeSettings};
-use crate::agent::ArgumentCheck;
-use crate::ai::{CustomMessage, Message, Model, ThinkingLevel};
+use super::state::State;
+use super::RuntimeConfig;
+use crate::agent::{ArgumentCheck, Tool};
+use crate::resources::system_prompt::PromptTool;
 use crate::session::protocol::{CommandError, Event, NoticeLevel};
 
 /// The answer to a command.
@@ -36,43 +34,6 @@ pub(super) struct Core {
     state: Mutex<State>,
     /// Changes with every change of what the session is busy with.
     activity: watch::Sender<u64>,
-}
-
-/// Everything that changes.
-pub(super) struct State {
-    pub(super) conversation: Conversation,
-    pub(super) model: Option<Arc<Model>>,
-    pub(super) thinking: ThinkingLevel,
-    pub(super) queues: Queues,
-    pub(super) settings: RuntimeSettings,
-    /// From the preparation of a run until it has settled.
-    pub(super) run: Option<ActiveRun>,
-    /// A manual compaction, or a branch summary.
-    pub(super) summarizing: Option<CancellationToken>,
-    /// An automatic compaction of the active run.
-    pub(super) compacting: bool,
-    /// Messages that must not land between a call and its result: stored when the run is over.
-    pub(super) held: Vec<Message>,
-    /// Messages to go with the next prompt or turn.
-    pub(super) beside: VecDeque<CustomMessage>,
-    /// Running shell commands of the person.
-    pub(super) shells: Vec<CancellationToken>,
-    /// Names of active tools; `None` = all.
-    pub(super) active_tools: Option<Vec<String>>,
-}
-
-/// The run in progress.
-pub(super) struct ActiveRun {
-    pub(super) cancel: CancellationToken,
-    pub(super) aborted: bool,
-    /// Failed attempts in a row.
-    pub(super) attempt: u32,
-    /// Ends the wait before the next attempt.
-    pub(super) retry_wait: Option<CancellationToken>,
-    /// The one recovery from an overflow was used.
-    pub(super) recovered: bool,
-    /// Messages of finished turns are stored up to here: held messages may be stored when true.
-    pub(super) streaming: bool,
 }
 
 impl Core {
@@ -115,6 +76,41 @@ impl Core {
     pub(super) async fn wait_idle(&self) {
         self.wait_until(|state| state.run.is_none() && state.summarizing.is_none())
             .await;
+    }
+
+    /// The tools that can run now: built-in ones and those of extensions, by the selection in force.
+    pub(super) fn active_tools(&self) -> Vec<Arc<dyn Tool>> {
+        let mut tools = self.config.tools.clone();
+        for tool in self.config.hooks.tools() {
+            let name = &tool.declaration().name;
+            match tools.iter_mut().find(|own| own.declaration().name == *name) {
+                Some(own) => *own = tool,
+                None => tools.push(tool),
+            }
+        }
+        self.with(|state| {
+            if let Some(names) = &state.active_tools {
+                tools.retain(|tool| names.contains(&tool.declaration().name));
+            }
+        });
+        tools
+    }
+
+    /// What the prompt says about the active tools.
+    pub(super) fn prompt_tools(&self) -> Vec<PromptTool> {
+        self.active_tools()
+            .iter()
+            .map(|tool| PromptTool {
+                name: tool.declaration().name.clone(),
+                snippet: tool.prompt_snippet().map(ToOwned::to_owned),
+                guidelines: tool
+                    .prompt_guidelines()
+                    .iter()
+                    .map(|line| (*line).to_owned())
+                    .collect(),
+                hidden: false,
+            })
+            .collect()
     }
 
     /// Puts an event in line.

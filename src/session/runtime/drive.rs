@@ -7,8 +7,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::compact::{self, AfterRun};
-use super::core::{Core, State};
+use super::core::Core;
 use super::host::Host;
+use super::state::State;
 use crate::agent::{self, RunReport};
 use crate::ai::retry::is_retryable;
 use crate::ai::{AssistantMessage, Message};
@@ -54,7 +55,7 @@ pub(super) fn will_retry(core: &Core, messages: &[Arc<Message>]) -> bool {
 fn may_retry(state: &State, answer: &AssistantMessage) -> bool {
     let window = state.model.as_ref().map_or(0, |model| model.context_window);
     let Some(run) = &state.run else { return false };
-    let retry = &state.settings.retry;
+    let retry = state.settings().retry;
     !run.aborted
         && retry.enabled
         && run.attempt < retry.max_retries
@@ -71,7 +72,7 @@ async fn go_on(core: &Arc<Core>, report: &RunReport, cancel: &CancellationToken)
         return core.with(|state| state.queues.any_waiting());
     };
     if core.with(|state| may_retry(state, answer)) {
-        return retry(core, report, answer, cancel).await;
+        return retry(core, answer, cancel).await;
     }
     if answer.stop_reason == crate::ai::StopReason::Error {
         end_retry(core, answer.error_message.as_deref());
@@ -107,26 +108,25 @@ fn end_retry(core: &Core, error: Option<&str>) {
 /// Takes the failed answer out of the context and waits; true when the wait was not cut short.
 async fn retry(
     core: &Arc<Core>,
-    report: &RunReport,
     answer: &AssistantMessage,
     cancel: &CancellationToken,
 ) -> bool {
     let error = answer.error_message.clone().unwrap_or_default();
     let Some((wait, delay)) = core.with(|state| {
-        let retry = state.settings.retry.clone();
+        let retry = state.settings().retry;
         let run = state.run.as_mut()?;
         run.attempt += 1;
         let attempt = run.attempt;
         let wait = cancel.child_token();
         run.retry_wait = Some(wait.clone());
-        let delay = crate::ai::retry::delay(retry.policy(), attempt, retry_after_ms(answer));
+        let delay = crate::ai::retry::delay(retry.policy, attempt, retry_after_ms(answer));
         core.tell(Event::RetryStart {
             attempt,
             max_attempts: retry.max_retries,
             delay_ms: u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
             error,
         });
-        state.omit_last_answer(core, report);
+        state.omit_answer(core);
         Some((wait, delay))
     }) else {
         return false;
@@ -191,5 +191,4 @@ fn settle(core: &Arc<Core>) {
         let aborted = state.run.take().is_some_and(|run| run.aborted);
         core.tell(Event::AgentSettled { aborted });
     });
-    core.config.gate.run_ended(core.with(|state| state.session.id().to_owned()));
 }

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::core::{Core, State, now_ms};
+use super::core::{Core, now_ms};
+use super::state::State;
 use super::{compact, drive};
 use crate::agent::{
     BeforeCall, CallInfo, CallOutcome, CallSetting, FinishedTurn, HostError, PreparedRequest,
@@ -106,20 +107,25 @@ impl RunHost for Host {
             Some(changed) if changed.role() == message.role() => changed,
             _ => message,
         };
-        let stored = self.core.with(|state| {
-            let (entry, message) = state.store_message(message).map_err(HostError)?;
-            self.core.tell(Event::MessageEnd {
-                message: Arc::clone(&message),
-                entry: Some(entry),
-            });
+        let (entry, message) = self
+            .core
+            .with(|state| {
+                let (entry, message) = state.store_message(&self.core, message)?;
+                state.note_entry(&message, &entry);
+                Ok((entry, message))
+            })
+            .map_err(HostError)?;
+        let event = Event::MessageEnd {
+            message: Arc::clone(&message),
+            entry: Some(entry),
+        };
+        self.observe(&event).await;
+        self.core.with(|state| {
+            self.core.tell(event);
             note_success(&self.core, state, &message);
-            Ok(message)
-        })?;
-        if let Message::ToolResult(result) = &*stored {
-            self.core.config.gate.result_stored(&result.tool_call_id);
-        }
+        });
         self.core.outbox.caught_up().await;
-        Ok(stored)
+        Ok(message)
     }
 
     async fn announce_unstored(&self, message: Arc<Message>) {
@@ -216,6 +222,7 @@ impl RunHost for Host {
                 session_file: state.session.file().map(ToOwned::to_owned),
                 model: state.model.clone(),
                 thinking_level: Some(state.thinking.as_str().to_owned()),
+                ..SessionFacts::default()
             },
         })
     }

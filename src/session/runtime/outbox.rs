@@ -48,14 +48,14 @@ impl Outbox {
     pub(super) fn put(&self, event: Event) {
         self.level.waiting.fetch_add(1, Ordering::Relaxed);
         // Fails only when the runtime is being torn down: nobody is there to hear it.
-        let _ = self.line.send(Item::Event(Arc::new(event)));
+        drop(self.line.send(Item::Event(Arc::new(event))));
     }
 
     /// Adds a subscriber that gets everything put from now on.
     pub(super) fn subscribe(&self, capacity: usize) -> mpsc::Receiver<Arc<Event>> {
         // When it is full the handing on waits, and with it everyone who waits in `caught_up`.
         let (events, receiver) = mpsc::channel(capacity.max(1));
-        let _ = self.line.send(Item::Subscribe(events));
+        drop(self.line.send(Item::Subscribe(events)));
         receiver
     }
 
@@ -72,7 +72,7 @@ impl Outbox {
     /// Waits until everything put so far stands in the subscribers' channels.
     pub(super) async fn handed_on(&self) {
         let (mark, reached) = oneshot::channel();
-        let _ = self.line.send(Item::Mark(mark));
+        drop(self.line.send(Item::Mark(mark)));
         // An error says that the task is gone: nothing is left to wait for.
         let _ = reached.await;
     }

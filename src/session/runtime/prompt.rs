@@ -9,12 +9,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::core::{ActiveRun, Answer, Core, Reply, State, now_ms};
+use super::core::{Answer, Core, Reply, now_ms};
+use super::state::{ActiveRun, State};
 use super::{compact, drive};
 use crate::agent::Queue;
 use crate::ai::{Block, Content, CustomMessage, Message, SystemMessage, UserMessage};
 use crate::extensions::{Input, InputVerdict, RunStart, Source};
-use crate::session::protocol::{Behavior, CommandError, Event};
+use crate::resources::system_prompt::Sections;
+use crate::session::protocol::{Behavior, CommandError, Event, NoticeLevel};
 
 const SUMMARIZING: &str = "Cannot submit a prompt while compaction is in progress. Wait for compaction to finish and retry.";
 const BUSY: &str = "Agent is already processing. Specify streamingBehavior ('steer' or 'followUp') to queue the message.";
@@ -89,11 +91,24 @@ async fn submit(
         if state.summarizing.is_some() {
             return Err(CommandError::new(SUMMARIZING));
         }
-        core.check_model(state)?;
+        check_model(core, state)?;
         let cancel = core.stop.child_token();
         state.run = Some(ActiveRun::new(cancel.clone()));
         Ok(Submitted::Run(prompt, cancel))
     })
+}
+
+/// A run needs a model that can be asked.
+fn check_model(core: &Core, state: &State) -> Result<(), CommandError> {
+    let Some(model) = &state.model else {
+        return Err(CommandError::new(
+            "No model selected: choose one, or log in to a provider first",
+        ));
+    };
+    core.config
+        .models
+        .check_credentials(model)
+        .map_err(CommandError)
 }
 
 /// Prepares the run and starts it.
@@ -105,9 +120,11 @@ async fn begin(core: Arc<Core>, prompt: Prompt, cancel: CancellationToken, reply
         .before_run(&prompt.text, &prompt.images)
         .await;
     let message = user_message(prompt);
+    let tools = core.prompt_tools();
     let messages = core.with(|state| {
         state.flush_held(&core);
-        let messages = starting_messages(&core, state, message, start);
+        let wanted = state.sections(&core, &tools, &start.sections);
+        let messages = starting_messages(state, &wanted, message, start);
         state.record_selection(&core);
         messages
     });
@@ -117,15 +134,13 @@ async fn begin(core: Arc<Core>, prompt: Prompt, cancel: CancellationToken, reply
 
 /// The messages a run begins with: what changed of the prompt, the person's message, what goes beside it.
 fn starting_messages(
-    core: &Core,
     state: &mut State,
+    wanted: &Sections,
     message: Message,
     start: RunStart,
 ) -> Vec<Message> {
-    let mut messages = state.answer_dangling(core);
-    let wanted = core.sections(state, start.sections);
-    let patch = state.section_patch(&wanted);
-    if !patch.is_empty() {
+    let mut messages = Vec::new();
+    if let Some(patch) = state.section_patch(wanted) {
         messages.push(Message::System(SystemMessage {
             content: Content::Text(String::new()),
             sections: Some(patch),
@@ -200,10 +215,19 @@ async fn receive(core: &Core, prompt: Prompt, behavior: Option<Behavior>) -> Opt
     match core.config.hooks.input(input).await {
         InputVerdict::Handled => None,
         InputVerdict::Go { text, images } => Some(Prompt {
-            text: core.expand(text),
+            text: expand(core, &text),
             images,
         }),
     }
+}
+
+/// Puts in the skill or template that a text calls.
+fn expand(core: &Core, text: &str) -> String {
+    let expansion = core.with(|state| state.resources.expand(text));
+    if let Some(error) = expansion.error {
+        core.notice(NoticeLevel::Warning, error);
+    }
+    expansion.text
 }
 
 fn user_message(prompt: Prompt) -> Message {

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use serde_json::{Map, Value};
+
 use crate::agent::Queue;
 use crate::ai::Message;
 use crate::session::protocol::{Event, QueueMode};
@@ -24,6 +26,18 @@ pub(super) struct Queues {
 }
 
 impl Queues {
+    /// Makes empty queues with the modes that the settings say.
+    pub(super) fn from_settings(settings: &Map<String, Value>) -> Self {
+        let mode = |key: &str| {
+            let word = settings.get(key).and_then(Value::as_str);
+            word.and_then(QueueMode::parse).unwrap_or_default()
+        };
+        let mut queues = Self::default();
+        queues.set_mode(Queue::Steering, mode("steeringMode"));
+        queues.set_mode(Queue::FollowUp, mode("followUpMode"));
+        queues
+    }
+
     fn line(&mut self, queue: Queue) -> &mut Line {
         match queue {
             Queue::Steering => &mut self.steering,
