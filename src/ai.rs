@@ -7,9 +7,6 @@ pub mod message;
 pub mod model;
 pub mod provider;
 pub mod providers;
-pub mod limits;
-pub mod overflow;
-pub mod retry;
 
 pub use message::{
     AssistantMessage, BashExecutionMessage, Block, BranchSummaryMessage, CompactionSummaryMessage,

@@ -1,2 +1,23 @@
 //! The `pi-nvim` binary: arguments, then one mode.
-fn main() {}
+
+use std::process::ExitCode;
+
+mod cli;
+
+fn main() -> ExitCode {
+    match cli::parse(std::env::args().skip(1)) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(line) => {
+            complain(&line);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the one place where the binary talks to a terminal before a mode runs"
+)]
+fn complain(line: &str) {
+    eprintln!("Error: {line}");
+}

@@ -237,24 +237,33 @@ pub struct Resources {
 impl Resources {
     /// Reads everything. Never fails: what cannot be used is left out and named in `diagnostics`.
     pub fn load(options: &LoadOptions) -> Self {
-        let LoadOptions {
-            places,
-            cwd,
-            trust,
-            flags,
-        } = options;
-        let settings = Settings::load(&places.agent_dir, cwd, *trust);
-        let mut diagnostics: Vec<Diagnostic> = settings.errors().map(settings_diagnostic).collect();
+        let settings = Settings::load(&options.places.agent_dir, &options.cwd, options.trust);
+        Self::with_settings(options, settings)
+    }
+
+    /// Reads everything again. A settings file that became invalid keeps the values it had; what was set but could not
+    /// be written stays set. Everything else is as on disk now.
+    pub fn reload(self, options: &LoadOptions) -> Self {
+        let mut settings = self.settings;
+        if self.cwd != options.cwd {
+            return Self::load(options);
+        }
+        settings.reload(options.trust);
+        Self::with_settings(options, settings)
+    }
+
+    fn with_settings(options: &LoadOptions, settings: Settings) -> Self {
         let layers = layers::Layers::new(options, &settings);
+        let mut diagnostics: Vec<Diagnostic> = settings.errors().map(settings_diagnostic).collect();
         let (skills, found) = layers.skills();
         diagnostics.extend(found);
         let (templates, found) = layers.templates();
         diagnostics.extend(found);
         let (extensions, found) = layers.extensions();
         diagnostics.extend(found);
-        let context_files = match flags.no_context_files {
+        let context_files = match options.flags.no_context_files {
             true => Vec::new(),
-            false => context_files::load(&places.agent_dir, cwd),
+            false => context_files::load(&options.places.agent_dir, &options.cwd),
         };
         Self {
             context_files,
@@ -265,7 +274,7 @@ impl Resources {
             addendum: addendum(options),
             diagnostics,
             settings,
-            cwd: cwd.clone(),
+            cwd: options.cwd.clone(),
         }
     }
 

@@ -2,6 +2,9 @@
 //!
 //! Entry points: [`Runtime`] (the handle every face holds), [`RuntimeConfig`], and its language, [`protocol`].
 
+pub mod export;
+pub mod fork;
+pub mod listing;
 pub mod projection;
 pub mod protocol;
 pub mod runtime;

@@ -82,17 +82,18 @@ end
 M.ops = {}
 
 --- Answers a request.
----@param op { id: integer, error: string?, result: any }
+---@param op { id: integer, error: string?, result: any, json: string? }
 function M.ops.reply(op)
-  local callback = state.waiting[op.id]
+  local callback = state.waiting[op.id] ---@type pi.rpc.Callback?
   state.waiting[op.id] = nil
-  if callback then
-    local result = op.result
-    if result == vim.NIL then
-      result = nil
-    end
-    callback(op.error ~= vim.NIL and op.error or nil, result)
+  if not callback then
+    return
   end
+  local result = op.json and vim.json.decode(op.json) or op.result
+  if result == vim.NIL then
+    result = nil
+  end
+  callback(op.error ~= vim.NIL and op.error or nil, result)
 end
 
 --- Finds the function that carries out an op: `chat.append` is `require('pi.chat').ops.append`.

@@ -1,5 +1,125 @@
 //! The Neovim face: a bridge to the Lua plugin over msgpack-rpc.
 //!
-//! [`editor`] is the adapter to the running Neovim.
+//! [`run`] connects, greets, and serves until Neovim is gone. [`editor`] is the adapter to the running Neovim, and the
+//! only module that names nvim-rs; [`outbox`] batches what is drawn; [`face`] takes the requests of the Lua side;
+//! [`slot`] follows one session; [`chat_view`] is the model of what a chat shows.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::files::state::StateDir;
+use crate::workspace::Workspace;
+
+pub mod chat_view;
 pub mod editor;
+mod events;
+pub mod face;
+pub mod hello;
+pub mod outbox;
+mod prompt;
+mod requests;
+mod sessions;
+pub mod slot;
+pub mod status;
+mod tree;
+
+use editor::transport::Stdio;
+use editor::{Editor, Notification};
+use face::{Face, Opener, Panel};
+use outbox::Outbox;
+
+/// How long the end may take: Neovim waits for this process when it quits.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// Where the running Neovim is.
+#[derive(Debug)]
+pub enum Connection {
+    /// It started this process: `jobstart({'pi-nvim', '--mode', 'nvim'}, {rpc = true})`.
+    Stdio(Stdio),
+    /// It listens on this socket: `pi-nvim --attach PATH`.
+    Attach(PathBuf),
+}
+
+/// Makes what opens sessions, once it is known how files are seen.
+pub type Assemble = Box<dyn FnOnce(Arc<dyn Workspace>) -> Result<Arc<dyn Opener>, String> + Send>;
+
+/// What the face is started with.
+pub struct Options {
+    /// The running Neovim.
+    pub connection: Connection,
+    /// Makes what opens sessions.
+    pub assemble: Assemble,
+    /// Our own state directory.
+    pub state: StateDir,
+    /// Directory of the agent's settings.
+    pub agent_dir: PathBuf,
+}
+
+/// Serves a Neovim until it is gone or SIGTERM comes; then everything ends within 300 ms.
+///
+/// # Errors
+/// One line, when the two could not get together.
+pub async fn run(options: Options) -> Result<(), String> {
+    let (editor, notes) = connect(options.connection).await?;
+    let hello = hello::greet(&editor).await?;
+    let workspace: Arc<dyn Workspace> = Arc::new(crate::workspace::disk::DiskWorkspace::default());
+    let opener = (options.assemble)(workspace)?;
+    let outbox = Outbox::default();
+    let drawing = tokio::spawn(outbox.clone().run(editor.clone()));
+    let panels: HashMap<&'static str, Arc<dyn Panel>> = HashMap::new();
+    let dirs = (options.state, options.agent_dir);
+    let face = Face::new(editor.clone(), outbox, opener, hello.config, dirs, panels);
+    serve(&face, notes).await;
+    // A session that does not end in time is ended with the process: its file is whole after every entry.
+    tokio::time::timeout(FAREWELL, face.shutdown()).await.ok();
+    drawing.abort();
+    Ok(())
+}
+
+async fn connect(
+    connection: Connection,
+) -> Result<(Editor, mpsc::UnboundedReceiver<Notification>), String> {
+    match connection {
+        Connection::Stdio(stdio) => {
+            let streams = stdio.streams();
+            let (reader, writer) = streams
+                .map_err(|error| format!("speak over standard input and output: {error}"))?;
+            Ok(Editor::connect(reader, writer))
+        }
+        Connection::Attach(path) => {
+            let connected = Editor::connect_path(&path).await;
+            let (editor, notes) = connected
+                .map_err(|error| format!("no Neovim listens on {}: {error}", path.display()))?;
+            hello::same_machine(&editor).await?;
+            Ok((editor, notes))
+        }
+    }
+}
+
+/// Takes requests until Neovim is gone.
+async fn serve(face: &Arc<Face>, mut notes: mpsc::UnboundedReceiver<Notification>) {
+    let mut terminate =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok();
+    let terminated = async {
+        match &mut terminate {
+            Some(signal) => signal.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(terminated);
+    loop {
+        tokio::select! {
+            biased;
+            _ = face.editor.closed() => return,
+            _ = &mut terminated => return,
+            note = notes.recv() => match note {
+                Some(note) => face.take(&note),
+                None => return,
+            },
+        }
+    }
+}

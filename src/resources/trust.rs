@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::settings::{Settings, Trust};
 use crate::files::agent_dir::{Places, normalize, real_path};
 use crate::files::lock::{DirLock, LockError, LockRules};
 use crate::files::replace::{Options, replace};
@@ -86,6 +87,24 @@ pub struct TrustFacts {
     pub saved: Option<bool>,
     /// The setting.
     pub default: DefaultTrust,
+}
+
+impl TrustFacts {
+    /// Looks everything up. A store that cannot be read counts as empty and comes back as the second value.
+    pub fn gather(places: &Places, cwd: &Path, flag: Option<bool>) -> (Self, Option<TrustError>) {
+        let (saved, trouble) = match TrustStore::new(&places.agent_dir).nearest(cwd) {
+            Ok(found) => (found.map(|(_, trusted)| trusted), None),
+            Err(err) => (None, Some(err)),
+        };
+        let settings = Settings::load(&places.agent_dir, cwd, Trust::Untrusted);
+        let facts = Self {
+            flag,
+            needs_trust: needs_trust(places, cwd),
+            saved,
+            default: settings.default_project_trust(),
+        };
+        (facts, trouble)
+    }
 }
 
 /// What is to be written to the store: `None` removes an entry.

@@ -1,5 +1,6 @@
 //! All integration tests in one binary: it links once.
 #![allow(
+    unreachable_pub,
     missing_docs,
     clippy::panic,
     clippy::unwrap_used,

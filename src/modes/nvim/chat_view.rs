@@ -1,0 +1,318 @@
+//! What a chat shows: blocks of lines, kept as a model here and drawn by `lua/pi/chat.lua`.
+//!
+//! [`Chat`] takes in events ([`live`]) or stored entries ([`history`]) and, asked by the outbox, tells which lines of
+//! which blocks changed. A block that streams sends only its tail. Invariant: applying the ops in order to an empty
+//! buffer gives the lines of [`Chat::lines`].
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Value as Json, json};
+
+pub mod history;
+pub mod live;
+pub mod text;
+pub mod tool;
+
+use text::clip;
+use tool::ToolBlock;
+
+/// Part of a line with a highlight group; `end` `None` means the whole rest, to the window's edge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Line inside the block.
+    pub line: usize,
+    /// First byte.
+    pub start: usize,
+    /// Byte after the last.
+    pub end: Option<usize>,
+    /// Highlight group.
+    pub group: &'static str,
+}
+
+/// What a block is; decides its sign and colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Kind {
+    User,
+    Steer,
+    Assistant,
+    Thinking,
+    Tool,
+    Summary,
+    Error,
+    Note,
+    Empty,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Steer => "steer",
+            Self::Assistant => "assistant",
+            Self::Thinking => "thinking",
+            Self::Tool => "tool",
+            Self::Summary => "summary",
+            Self::Error => "error",
+            Self::Note => "note",
+            Self::Empty => "empty",
+        }
+    }
+}
+
+/// One block. Its first line is the header, by which it is folded.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) id: String,
+    pub(super) kind: Kind,
+    /// Entry of the session file, once stored.
+    pub(super) entry: Option<String>,
+    pub(super) lines: Vec<String>,
+    pub(super) marks: Vec<Mark>,
+    /// Whether its fold is closed when it is first drawn or when this changes.
+    pub(super) closed: bool,
+    /// Since when it runs (Unix ms): a spinner and the time are shown.
+    pub(super) running: Option<i64>,
+    /// Until when it waits (Unix ms): a countdown is shown.
+    pub(super) until: Option<i64>,
+    /// A file and line its header names.
+    pub(super) target: Option<(String, usize)>,
+    /// First line not drawn yet as it is now; `None`: nothing changed.
+    changed: Option<usize>,
+}
+
+impl Block {
+    pub(super) fn new(id: impl Into<String>, kind: Kind, lines: Vec<String>) -> Self {
+        Self {
+            id: id.into(),
+            kind,
+            entry: None,
+            lines,
+            marks: Vec::new(),
+            closed: false,
+            running: None,
+            until: None,
+            target: None,
+            changed: Some(0),
+        }
+    }
+
+    /// Notes that lines from `line` on differ from what was drawn.
+    pub(super) fn touch(&mut self, line: usize) {
+        self.changed = Some(self.changed.map_or(line, |old| old.min(line)));
+    }
+
+    /// Replaces all lines; what is the same at the beginning is not sent again.
+    pub(super) fn replace(&mut self, lines: Vec<String>, marks: Vec<Mark>) {
+        let same = self
+            .lines
+            .iter()
+            .zip(&lines)
+            .take_while(|(a, b)| a == b)
+            .count();
+        let same = if self.marks == marks { same } else { 0 };
+        self.lines = lines;
+        self.marks = marks;
+        self.touch(same);
+    }
+
+    fn op(&self, from: usize) -> Json {
+        let from = from.min(self.lines.len());
+        let lines: Vec<_> = self.lines.iter().skip(from).map(|it| clip(it)).collect();
+        let marks: Vec<_> = self
+            .marks
+            .iter()
+            .filter(|mark| mark.line >= from)
+            .map(|mark| json!([mark.line, mark.start, mark.end, mark.group]))
+            .collect();
+        let mut op = json!({
+            "id": self.id,
+            "kind": self.kind.name(),
+            "from": from,
+            "lines": lines,
+            "marks": marks,
+            "closed": self.closed,
+        });
+        let mut put = |key: &str, value: Json| {
+            if !value.is_null() {
+                op[key] = value;
+            }
+        };
+        put("entry", self.entry.clone().into());
+        put("running", self.running.into());
+        put("until_ms", self.until.into());
+        if let Some((path, line)) = &self.target {
+            put("target", json!([path, line]));
+        }
+        op
+    }
+}
+
+/// The chat of one session.
+#[derive(Default)]
+pub struct Chat {
+    pub(super) session: String,
+    pub(super) blocks: Vec<Block>,
+    pub(super) index: HashMap<String, usize>,
+    pub(super) tools: HashMap<String, ToolBlock>,
+    dirty: BTreeSet<usize>,
+    /// Everything is to be drawn from scratch.
+    fresh: bool,
+    /// Blocks that were removed since the last draw.
+    gone: Vec<String>,
+    /// Path entries that are not rendered, oldest first.
+    pub(super) earlier: Vec<Json>,
+    pub(super) stream: live::Stream,
+    pub(super) cwd: String,
+}
+
+impl Chat {
+    /// Makes the chat of a session that has nothing to show yet.
+    pub fn new(session: impl Into<String>, cwd: impl Into<String>) -> Self {
+        Self {
+            session: session.into(),
+            cwd: cwd.into(),
+            fresh: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether nothing was said yet.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.iter().all(|block| block.kind == Kind::Empty)
+    }
+
+    /// All lines as they are drawn, blocks separated by an empty line.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for block in &self.blocks {
+            if !lines.is_empty() {
+                lines.push(String::new());
+            }
+            lines.extend(block.lines.iter().map(|it| clip(it)));
+        }
+        lines
+    }
+
+    /// Returns the ops that draw what changed, and takes it as drawn.
+    pub fn take_ops(&mut self) -> Vec<Json> {
+        let dirty = std::mem::take(&mut self.dirty);
+        let gone = std::mem::take(&mut self.gone);
+        if std::mem::take(&mut self.fresh) {
+            for block in &mut self.blocks {
+                block.changed = None;
+            }
+            let blocks: Vec<_> = self.blocks.iter().map(|block| block.op(0)).collect();
+            return vec![json!({
+                "op": "chat.reset", "session": self.session, "blocks": blocks,
+                "earlier": self.earlier.len(),
+            })];
+        }
+        let mut ops: Vec<_> = gone
+            .into_iter()
+            .map(|id| json!({"op": "chat.remove", "session": self.session, "id": id}))
+            .collect();
+        for at in dirty {
+            let Some(block) = self.blocks.get_mut(at) else {
+                continue;
+            };
+            let Some(from) = block.changed.take() else {
+                continue;
+            };
+            let mut op = block.op(from);
+            op["op"] = "chat.block".into();
+            op["session"] = self.session.as_str().into();
+            ops.push(op);
+        }
+        ops
+    }
+
+    /// Draws everything anew next time.
+    pub fn redraw(&mut self) {
+        self.fresh = true;
+    }
+
+    /// The whole output of the call behind a block, or its lines: what a buffer of its own shows.
+    pub fn details(&self, block: &str) -> Option<Json> {
+        if let Some(tool) = block
+            .strip_prefix("call:")
+            .and_then(|id| self.tools.get(id))
+        {
+            return Some(json!({
+                "title": tool.name,
+                "arguments": serde_json::to_string_pretty(&tool.args).unwrap_or_default(),
+                "text": text::terminal_lines(&tool.output),
+            }));
+        }
+        let block = self.blocks.get(*self.index.get(block)?)?;
+        Some(json!({"title": block.kind.name(), "entry": block.entry, "text": block.lines}))
+    }
+
+    /// Puts a block at the end, or in the place of the one with its id.
+    pub(super) fn put(&mut self, block: Block) {
+        if block.kind != Kind::Empty {
+            self.remove("empty");
+        }
+        match self.index.get(&block.id) {
+            Some(&at) => {
+                if let Some(old) = self.blocks.get_mut(at) {
+                    *old = block;
+                    old.touch(0);
+                    self.dirty.insert(at);
+                }
+            }
+            None => {
+                let at = self.blocks.len();
+                self.index.insert(block.id.clone(), at);
+                self.blocks.push(block);
+                self.dirty.insert(at);
+            }
+        }
+    }
+
+    /// Changes a block, if it is there.
+    pub(super) fn edit(&mut self, id: &str, change: impl FnOnce(&mut Block)) {
+        let Some(&at) = self.index.get(id) else {
+            return;
+        };
+        if let Some(block) = self.blocks.get_mut(at) {
+            change(block);
+            if block.changed.is_some() {
+                self.dirty.insert(at);
+            }
+        }
+    }
+
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.index.contains_key(id)
+    }
+
+    /// Takes a block out. Rare: the empty text, a retry that is over.
+    pub(super) fn remove(&mut self, id: &str) {
+        let Some(at) = self.index.remove(id) else {
+            return;
+        };
+        self.blocks.remove(at);
+        for place in self.index.values_mut().filter(|place| **place > at) {
+            *place -= 1;
+        }
+        let moved = std::mem::take(&mut self.dirty);
+        self.dirty = moved
+            .into_iter()
+            .filter(|it| *it != at)
+            .map(|it| if it > at { it - 1 } else { it })
+            .collect();
+        self.gone.push(id.to_owned());
+    }
+
+    /// Forgets all blocks.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(
+            std::mem::take(&mut self.session),
+            std::mem::take(&mut self.cwd),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The middle of the Neovim face: requests of the Lua side go in, sessions are looked up or opened, ops come out.
+//!
+//! [`Face`] is shared by all tasks of the face. Requests are taken one after the other in the order in which a person
+//! made them; what they set off is awaited in tasks of its own, so that no request waits for another one's work.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
+
+use super::editor::value::to_json;
+use super::editor::{Editor, Notification};
+use super::outbox::Outbox;
+use super::slot::Slot;
+use crate::files::state::StateDir;
+use crate::review::gate::Gate;
+use crate::session::{CommandError, Runtime, SessionChoice};
+
+/// Opens sessions; given by the program's start, which knows models, settings and tools.
+pub trait Opener: Send + Sync + 'static {
+    /// The gate that all sessions of this process share.
+    fn gate(&self) -> &Gate;
+
+    /// Opens a session of a directory.
+    fn open(
+        &self,
+        cwd: PathBuf,
+        session: SessionChoice,
+    ) -> BoxFuture<'_, Result<Runtime, CommandError>>;
+}
+
+/// A request (or, without `id`, a plain message) of the Lua side.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// What is wanted: `prompt.send`, `review.act`, ...
+    pub name: String,
+    /// The Lua side's number for the answer.
+    pub id: Option<u64>,
+    /// Parameters, an object.
+    pub params: Json,
+}
+
+impl Request {
+    /// Reads a notification; `None` for one that is not ours.
+    pub fn parse(note: &Notification) -> Option<Self> {
+        if note.name != "pi" {
+            return None;
+        }
+        let [name, id, params] = note.args.as_slice() else {
+            return None;
+        };
+        Some(Self {
+            name: name.as_str()?.to_owned(),
+            id: id.as_u64(),
+            params: to_json(params),
+        })
+    }
+
+    /// Returns a text parameter.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.params.get(key).and_then(Json::as_str)
+    }
+
+    /// Returns whether a parameter is true.
+    pub fn flag(&self, key: &str) -> bool {
+        self.params
+            .get(key)
+            .and_then(Json::as_bool)
+            .unwrap_or(false)
+    }
+}
+
+/// The answer to a request: data, or one line that says what could not be done.
+pub type Answer = Result<Json, String>;
+/// An answer that is being worked out.
+pub type Answering = BoxFuture<'static, Answer>;
+
+/// Takes the requests whose names begin with one prefix (`review.`, `attention.`).
+pub trait Panel: Send + Sync + 'static {
+    /// Starts to answer. What has to happen in the order of the requests happens before this returns.
+    fn request(&self, request: Request) -> Answering;
+}
+
+/// What the tasks of the face share.
+pub struct Face {
+    /// The running Neovim.
+    pub editor: Editor,
+    /// What goes to the Lua side.
+    pub outbox: Outbox,
+    /// Opens sessions.
+    pub opener: Arc<dyn Opener>,
+    /// Options of the plugin.
+    pub config: Json,
+    /// Our own state directory.
+    pub state: StateDir,
+    /// Directory of the agent's settings.
+    pub agent_dir: PathBuf,
+    pub(super) slots: Mutex<Slots>,
+    panels: HashMap<&'static str, Arc<dyn Panel>>,
+}
+
+/// The sessions that run in this process, by id.
+#[derive(Default)]
+pub(super) struct Slots {
+    pub(super) live: HashMap<String, Arc<Slot>>,
+}
+
+impl Face {
+    /// Makes a face; `panels` take the requests with their prefixes.
+    pub fn new(
+        editor: Editor,
+        outbox: Outbox,
+        opener: Arc<dyn Opener>,
+        config: Json,
+        dirs: (StateDir, PathBuf),
+        panels: HashMap<&'static str, Arc<dyn Panel>>,
+    ) -> Arc<Self> {
+        let (state, agent_dir) = dirs;
+        Arc::new(Self {
+            editor,
+            outbox,
+            opener,
+            config,
+            state,
+            agent_dir,
+            slots: Mutex::default(),
+            panels,
+        })
+    }
+
+    /// Takes one notification. Returns at once.
+    pub fn take(self: &Arc<Self>, note: &Notification) {
+        let Some(request) = Request::parse(note) else {
+            tracing::warn!("not understood: {} {:?}", note.name, note.args);
+            return;
+        };
+        let (id, name) = (request.id, request.name.clone());
+        let answering = self.start(request);
+        let outbox = self.outbox.clone();
+        // Detached: it ends with its answer, and with the process when that comes first.
+        tokio::spawn(async move {
+            let answer = answering.await;
+            match (id, answer) {
+                (Some(id), answer) => outbox.reply(id, answer),
+                (None, Err(line)) => outbox.push(notice("error", &line)),
+                (None, Ok(_)) => tracing::trace!("{name} done"),
+            }
+        });
+    }
+
+    fn start(self: &Arc<Self>, request: Request) -> Answering {
+        let prefix = request.name.split('.').next().unwrap_or_default();
+        match self.panels.get(prefix) {
+            Some(panel) => panel.request(request),
+            None => super::requests::start(self, request),
+        }
+    }
+
+    /// Returns a running session: the one named by the request, or the only one there is.
+    pub(super) fn slot(&self, session: Option<&str>) -> Result<Arc<Slot>, String> {
+        let slots = self.slots.lock();
+        match session {
+            Some(id) => {
+                slots.live.get(id).cloned().ok_or_else(|| {
+                    format!("session {id} is not running; `:Pi resume` opens it again")
+                })
+            }
+            None => slots
+                .live
+                .values()
+                .next()
+                .cloned()
+                .ok_or_else(|| "no session is open; `:Pi new` starts one".into()),
+        }
+    }
+
+    /// Opens a session, or returns the running one of that file, and shows it.
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        cwd: PathBuf,
+        choice: SessionChoice,
+    ) -> Result<Arc<Slot>, String> {
+        if let SessionChoice::Open(path) = &choice
+            && let Some(live) = self.live_file(path)
+        {
+            return Ok(live);
+        }
+        let runtime = self.opener.open(cwd.clone(), choice).await;
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let slot = Slot::start(self, runtime, cwd).await?;
+        let mut slots = self.slots.lock();
+        slots.live.insert(slot.id(), slot.clone());
+        Ok(slot)
+    }
+
+    fn live_file(&self, path: &Path) -> Option<Arc<Slot>> {
+        let slots = self.slots.lock();
+        let same = |slot: &&Arc<Slot>| slot.file().as_deref() == Some(path);
+        slots.live.values().find(same).cloned()
+    }
+
+    /// Ends all sessions.
+    pub async fn shutdown(&self) {
+        let slots: Vec<_> = self.slots.lock().live.drain().map(|(_, it)| it).collect();
+        futures::future::join_all(slots.iter().map(|slot| slot.runtime.shutdown())).await;
+    }
+}
+
+/// An op that shows one line to the person.
+pub fn notice(level: &str, text: &str) -> Json {
+    json!({"op": "notice.show", "level": level, "text": text})
+}

@@ -1,0 +1,159 @@
+//! What a person types: sending, drafts and history. Drafts and history are files of our own state directory, so that
+//! they survive Neovim; the Lua side stores nothing.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::face::{Answer, Answering, Face, Request};
+use super::requests::done;
+use super::slot::Slot;
+use crate::ai::Block;
+use crate::files::state::{StateDir, fingerprint};
+use crate::session::Command;
+use crate::session::protocol::Behavior;
+
+/// Prompts remembered per project.
+const HISTORY: usize = 200;
+
+pub(super) fn start(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
+    match request.name.as_str() {
+        "prompt.send" => send(face, slot, request),
+        "prompt.draft" => done(save_draft(&face.state, slot, request)),
+        "prompt.load" => done(Ok(json!({
+            "draft": load_draft(&face.state, &slot.id()),
+            "history": load_history(&face.state, slot),
+        }))),
+        name => done(Err(format!("the backend knows no request {name}"))),
+    }
+}
+
+/// Sends a text. It counts as taken only when the answer says so: the Lua side keeps it until then.
+fn send(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
+    let Some(text) = request.text("text").filter(|text| !text.trim().is_empty()) else {
+        return done(Err("there is nothing to send".into()));
+    };
+    let text = text.trim_end().to_owned();
+    let behavior = match request.text("how") {
+        Some("followup") => Behavior::FollowUp,
+        _ => Behavior::Steer,
+    };
+    let images = request.params["images"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let images = images.iter().filter_map(|image| {
+        let field = |key: &str| image[key].as_str();
+        Some(Block::image(field("data")?, field("mime")?))
+    });
+    let command = match shell(&text) {
+        Some((command, exclude_from_context)) => Command::Bash {
+            command: command.to_owned(),
+            exclude_from_context,
+            tag: None,
+        },
+        None => Command::Prompt {
+            text: text.clone(),
+            images: images.collect(),
+            behavior: Some(behavior),
+        },
+    };
+    let shell = matches!(command, Command::Bash { .. });
+    let sent = slot.command(command);
+    let (state, slot) = (face.state.clone(), slot.clone());
+    if shell {
+        remember(&state, &slot, &text);
+        // A shell command answers when it has run; the prompt is free at once.
+        let outbox = face.outbox.clone();
+        tokio::spawn(async move {
+            if let Err(line) = sent.await {
+                outbox.push(super::face::notice("error", &line));
+            }
+        });
+        return done(Ok(json!({"disposition": "handled"})));
+    }
+    Box::pin(async move {
+        let answer = sent.await?;
+        remember(&state, &slot, &text);
+        Ok(answer)
+    })
+}
+
+/// `!cmd` and `!!cmd` are the person's own shell commands; the second stays out of the context.
+fn shell(text: &str) -> Option<(&str, bool)> {
+    let rest = text.strip_prefix('!')?;
+    let (command, exclude) = match rest.strip_prefix('!') {
+        Some(rest) => (rest, true),
+        None => (rest, false),
+    };
+    let command = command.trim();
+    (!command.is_empty()).then_some((command, exclude))
+}
+
+fn draft_name(session: &str) -> String {
+    format!("drafts/{}", fingerprint(session.as_bytes()))
+}
+
+fn save_draft(state: &StateDir, slot: &Slot, request: &Request) -> Answer {
+    let name = draft_name(&slot.id());
+    let text = request.text("text").unwrap_or_default();
+    let saved = if text.trim().is_empty() {
+        state.remove(&name)
+    } else {
+        state.write(&name, text.as_bytes())
+    };
+    saved
+        .map(|()| Json::Null)
+        .map_err(|error| format!("keep the draft: {error}"))
+}
+
+fn load_draft(state: &StateDir, session: &str) -> String {
+    let bytes = state
+        .read(&draft_name(session))
+        .ok()
+        .flatten()
+        .unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn history_name(slot: &Slot) -> String {
+    let cwd = slot.cwd.to_string_lossy();
+    format!("history/{}.json", fingerprint(cwd.as_bytes()))
+}
+
+/// Prompts of this project, oldest first.
+fn load_history(state: &StateDir, slot: &Slot) -> Vec<String> {
+    let bytes = state
+        .read(&history_name(slot))
+        .ok()
+        .flatten()
+        .unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+fn remember(state: &StateDir, slot: &Slot, text: &str) {
+    let mut history = load_history(state, slot);
+    history.retain(|old| old != text);
+    history.push(text.to_owned());
+    let first = history.len().saturating_sub(HISTORY);
+    let kept = history.get(first..).unwrap_or_default();
+    let bytes = serde_json::to_vec(kept).unwrap_or_default();
+    if let Err(error) = state.write(&history_name(slot), &bytes) {
+        tracing::warn!("keep the prompt history: {error}");
+    }
+    state.remove(&draft_name(&slot.id())).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn shell_commands_are_told_apart() {
+        assert_eq!(shell("!ls -l"), Some(("ls -l", false)));
+        assert_eq!(shell("!! secret"), Some(("secret", true)));
+        assert_eq!(shell("! "), None);
+        assert_eq!(shell("hello !x"), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Requests of the Lua side, one function each. What must keep the person's order (handing commands in) happens before
+//! the function returns; the rest in the future it returns.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::face::{Answer, Answering, Face, Request};
+use super::slot::Slot;
+use super::{prompt, sessions, tree};
+use crate::session::{Command, SessionChoice};
+
+pub(super) fn done(answer: Answer) -> Answering {
+    Box::pin(std::future::ready(answer))
+}
+
+/// Starts to answer a request that no panel takes.
+pub(super) fn start(face: &Arc<Face>, request: Request) -> Answering {
+    match request.name.as_str() {
+        "session.ensure" => ensure(face, request),
+        "session.new" => open(face, &request, SessionChoice::New),
+        "session.continue" => open(face, &request, SessionChoice::Continue),
+        "session.open" => match request.text("path") {
+            Some(path) => open(face, &request, SessionChoice::Open(PathBuf::from(path))),
+            None => done(Err("no session named".into())),
+        },
+        "session.stop" => sessions::stop(face, &request),
+        "session.list" => sessions::list(face, &request),
+        "session.delete" => sessions::delete(face, &request),
+        name => {
+            let slot = match face.slot(request.text("session")) {
+                Ok(slot) => slot,
+                Err(line) => return done(Err(line)),
+            };
+            match name.split('.').next() {
+                Some("prompt") => prompt::start(face, &slot, &request),
+                Some("tree") => tree::start(&slot, &request),
+                _ => of_session(&slot, &request),
+            }
+        }
+    }
+}
+
+/// Answers the session of a tab page, opening a new one when it has none.
+fn ensure(face: &Arc<Face>, request: Request) -> Answering {
+    if let Some(id) = request.text("session")
+        && let Ok(slot) = face.slot(Some(id))
+    {
+        return done(Ok(slot.info()));
+    }
+    open(face, &request, SessionChoice::New)
+}
+
+fn open(face: &Arc<Face>, request: &Request, choice: SessionChoice) -> Answering {
+    let cwd = request.text("cwd").map(PathBuf::from);
+    let name = request.text("name").map(str::to_owned);
+    let face = face.clone();
+    Box::pin(async move {
+        let cwd = cwd.ok_or("no directory given")?;
+        let slot = face.open(cwd, choice).await?;
+        if let Some(name) = name {
+            slot.command(Command::SetSessionName { name }).await?;
+        }
+        slot.redraw();
+        Ok(slot.info())
+    })
+}
+
+fn of_session(slot: &Arc<Slot>, request: &Request) -> Answering {
+    let text = |key: &str| request.text(key).map(str::to_owned);
+    let need = |key: &str| text(key).ok_or_else(|| format!("{}: no {key} given", request.name));
+    let command = match request.name.as_str() {
+        "run.abort" => return abort(slot, request.flag("clear")),
+        "run.queue_clear" => Ok(Command::ClearQueue),
+        "run.compact" => Ok(Command::Compact {
+            instructions: text("instructions"),
+        }),
+        "run.bash" => need("command").map(|command| Command::Bash {
+            command,
+            exclude_from_context: request.flag("exclude"),
+            tag: None,
+        }),
+        "model.list" => Ok(Command::GetAvailableModels),
+        "model.set" => need("provider")
+            .and_then(|provider| need("id").map(|id| Command::SetModel { provider, id })),
+        "model.cycle" => Ok(Command::CycleModel),
+        "thinking.list" => Ok(Command::GetAvailableThinkingLevels),
+        "thinking.set" => need("level").map(|level| Command::SetThinkingLevel { level }),
+        "session.name" => need("name").map(|name| Command::SetSessionName { name }),
+        "session.fork" => need("entry").map(|entry| Command::Fork { entry }),
+        "session.clone" => Ok(Command::Clone),
+        "session.stats" => Ok(Command::GetSessionStats),
+        "session.state" => Ok(Command::GetState),
+        "session.commands" => Ok(Command::GetCommands),
+        "session.reload" => Ok(Command::Reload),
+        "session.export" => Ok(match text("path").map(PathBuf::from) {
+            Some(path) if path.extension().is_some_and(|it| it == "jsonl") => {
+                Command::ExportJsonl { path: Some(path) }
+            }
+            path => Command::ExportHtml { path },
+        }),
+        "session.import" => need("path").map(|path| Command::ImportSession { path: path.into() }),
+        "session.last_answer" => Ok(Command::GetLastAssistantText),
+        "session.tools" => match request.params["names"].as_array() {
+            Some(names) => Ok(Command::SetActiveTools {
+                names: names
+                    .iter()
+                    .filter_map(Json::as_str)
+                    .map(str::to_owned)
+                    .collect(),
+            }),
+            None => Err("session.tools: no names given".into()),
+        },
+        "chat.earlier" => return done(slot.load_earlier()),
+        "chat.redraw" => {
+            slot.redraw();
+            return done(Ok(Json::Null));
+        }
+        "chat.details" => return done(details(slot, request)),
+        name => Err(format!("the backend knows no request {name}")),
+    };
+    match command {
+        Ok(command) => slot.command(command),
+        Err(line) => done(Err(line)),
+    }
+}
+
+fn details(slot: &Arc<Slot>, request: &Request) -> Answer {
+    let block = request.text("block").unwrap_or_default();
+    slot.details(block)
+        .ok_or_else(|| "nothing more is known about this line".into())
+}
+
+/// Stops the run; the queue goes too when asked for, before the run could take from it.
+fn abort(slot: &Arc<Slot>, clear: bool) -> Answering {
+    let cleared = clear.then(|| slot.command(Command::ClearQueue));
+    let aborted = slot.command(Command::Abort);
+    Box::pin(async move {
+        let queue = match cleared {
+            Some(cleared) => cleared.await?,
+            None => Json::Null,
+        };
+        aborted.await?;
+        Ok(json!({ "queue": queue }))
+    })
+}

@@ -1,0 +1,346 @@
+//! One running session as the face sees it: its runtime, its chat, and where it stands.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
+use tokio::sync::{mpsc, oneshot};
+
+use super::chat_view::tool::State;
+use super::chat_view::{Chat, Kind, history};
+use super::face::{Answer, Answering, Face, notice};
+use super::outbox::{Outbox, Source};
+use super::status::Status;
+use crate::review::{HunkState, ProposalState, ReviewEvent};
+use crate::session::{Command, CommandError, Event, NoticeLevel, Runtime};
+
+/// Events the face may be behind; it only updates its models, so this is a moment's worth.
+const EVENTS: usize = 1_024;
+
+/// A session that runs in this process.
+pub struct Slot {
+    /// The session itself.
+    pub runtime: Runtime,
+    /// Its directory.
+    pub cwd: PathBuf,
+    outbox: Outbox,
+    state: Mutex<SlotState>,
+    chat: Mutex<Chat>,
+    status: Mutex<Status>,
+}
+
+#[derive(Default)]
+struct SlotState {
+    id: String,
+    file: Option<PathBuf>,
+    name: Option<String>,
+    next_tag: u64,
+    waiting: HashMap<u64, oneshot::Sender<Result<Json, CommandError>>>,
+}
+
+/// Draws the chat of a slot.
+struct ChatSource(Arc<Slot>);
+impl Source for ChatSource {
+    fn take(&self) -> Vec<Json> {
+        self.0.chat.lock().take_ops()
+    }
+}
+
+struct StatusSource(Arc<Slot>);
+impl Source for StatusSource {
+    fn take(&self) -> Vec<Json> {
+        let id = self.0.id();
+        let mut op = self.0.status.lock().op();
+        op["op"] = "status.set".into();
+        op["session"] = id.into();
+        vec![op]
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |it| i64::try_from(it.as_millis()).unwrap_or(i64::MAX))
+}
+
+impl Slot {
+    /// Takes a session in: follows its events and draws what it holds.
+    ///
+    /// # Errors
+    /// One line when the session does not answer.
+    pub async fn start(
+        face: &Arc<Face>,
+        runtime: Runtime,
+        cwd: PathBuf,
+    ) -> Result<Arc<Self>, String> {
+        let events = runtime.subscribe(EVENTS);
+        let slot = Arc::new(Self {
+            runtime,
+            cwd,
+            outbox: face.outbox.clone(),
+            state: Mutex::default(),
+            chat: Mutex::default(),
+            status: Mutex::default(),
+        });
+        // Ends when the runtime drops its side, at the latest with the process.
+        tokio::spawn(slot.clone().follow(face.clone(), events));
+        slot.reload(face).await?;
+        Ok(slot)
+    }
+
+    /// Session id.
+    pub fn id(&self) -> String {
+        self.state.lock().id.clone()
+    }
+
+    /// Session file.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.state.lock().file.clone()
+    }
+
+    /// Short state word for lists: `run`, `ask`, `idle`, `err`.
+    pub fn word(&self) -> &'static str {
+        self.status.lock().word()
+    }
+
+    /// Hands a command in, at its place among the others, and answers when it is carried out.
+    pub fn command(self: &Arc<Self>, command: Command) -> Answering {
+        let (answer, answered) = oneshot::channel();
+        let tag = {
+            let mut state = self.state.lock();
+            state.next_tag += 1;
+            let tag = state.next_tag;
+            state.waiting.insert(tag, answer);
+            tag
+        };
+        self.runtime.submit(command, tag);
+        Box::pin(async move {
+            match answered.await {
+                Ok(answer) => answer.map_err(|error| error.to_string()),
+                Err(_) => Err("the session has ended".into()),
+            }
+        })
+    }
+
+    /// Reads everything from the session and draws it anew.
+    pub(super) async fn reload(self: &Arc<Self>, face: &Arc<Face>) -> Result<(), String> {
+        let ask = |command| async {
+            let answer = self.runtime.request(command).await;
+            answer.map_err(|error| error.to_string())
+        };
+        let state = ask(Command::GetState).await?;
+        let entries = ask(Command::GetEntries { since: None }).await?;
+        let old = {
+            let mut mine = self.state.lock();
+            let id = state["sessionId"].as_str().unwrap_or_default().to_owned();
+            let old = std::mem::replace(&mut mine.id, id);
+            mine.file = state["sessionFile"].as_str().map(PathBuf::from);
+            mine.name = state["sessionName"].as_str().map(str::to_owned);
+            old
+        };
+        let id = self.id();
+        if !old.is_empty() && old != id {
+            self.rename(face, &old, &id);
+        }
+        self.load_entries(entries, &id);
+        self.status.lock().load(&state, &self.cwd);
+        self.status.lock().mode(self.runtime.gate().mode());
+        self.refresh_stats();
+        self.draw();
+        self.draw_status();
+        Ok(())
+    }
+
+    /// The runtime went on to another session: the same windows show that one now.
+    fn rename(self: &Arc<Self>, face: &Arc<Face>, old: &str, id: &str) {
+        let mut slots = face.slots.lock();
+        if let Some(slot) = slots.live.remove(old) {
+            slots.live.insert(id.to_owned(), slot);
+        }
+        drop(slots);
+        self.outbox
+            .push(json!({"op": "session.moved", "from": old, "to": id,
+            "info": self.info()}));
+    }
+
+    fn load_entries(self: &Arc<Self>, mut entries: Json, id: &str) {
+        let leaf = entries["leafId"].as_str().map(str::to_owned);
+        let list = match entries["entries"].take() {
+            Json::Array(list) => list,
+            _ => Vec::new(),
+        };
+        let mut chat = Chat::new(id, self.cwd.to_string_lossy());
+        chat.load(history::branch(list, leaf.as_deref()));
+        *self.chat.lock() = chat;
+    }
+
+    /// What the Lua side needs to know of a session to show it.
+    pub fn info(&self) -> Json {
+        let state = self.state.lock();
+        json!({
+            "id": state.id,
+            "name": state.name,
+            "file": state.file.as_ref().map(|file| file.to_string_lossy()),
+            "cwd": self.cwd.to_string_lossy(),
+        })
+    }
+
+    fn draw(self: &Arc<Self>) {
+        let key = format!("chat:{}", self.id());
+        self.outbox.dirty(key, Arc::new(ChatSource(self.clone())));
+    }
+
+    fn draw_status(self: &Arc<Self>) {
+        let key = format!("status:{}", self.id());
+        self.outbox.dirty(key, Arc::new(StatusSource(self.clone())));
+    }
+
+    /// Draws the whole chat again.
+    pub fn redraw(self: &Arc<Self>) {
+        self.chat.lock().redraw();
+        self.draw();
+        self.draw_status();
+    }
+
+    /// Draws entries above the first one shown.
+    pub fn load_earlier(self: &Arc<Self>) -> Answer {
+        let more = self.chat.lock().load_earlier();
+        self.redraw();
+        Ok(json!({ "more": more }))
+    }
+
+    /// Adds a line of the face itself to the chat.
+    pub fn note(self: &Arc<Self>, kind: Kind, text: &str) {
+        self.chat.lock().note(kind, text);
+        self.draw();
+    }
+
+    /// The whole output of a call, or the JSON of an entry, for a buffer of its own.
+    pub fn details(&self, block: &str) -> Option<Json> {
+        self.chat.lock().details(block)
+    }
+
+    fn refresh_stats(self: &Arc<Self>) {
+        let slot = self.clone();
+        // Detached: one question to our own runtime.
+        tokio::spawn(async move {
+            if let Ok(stats) = slot.runtime.request(Command::GetSessionStats).await {
+                slot.status.lock().stats(&stats);
+                slot.draw_status();
+            }
+        });
+    }
+
+    async fn follow(self: Arc<Self>, face: Arc<Face>, mut events: mpsc::Receiver<Arc<Event>>) {
+        while let Some(event) = events.recv().await {
+            self.absorb(&face, &event);
+        }
+        // Nobody is left to answer these.
+        self.state.lock().waiting.clear();
+    }
+
+    fn absorb(self: &Arc<Self>, face: &Arc<Face>, event: &Event) {
+        if let Event::Response { tag, answer } = event {
+            if let Some(waiter) = self.state.lock().waiting.remove(tag) {
+                // The one who asked may have gone.
+                waiter.send(answer.clone()).ok();
+            }
+            return;
+        }
+        if self.status.lock().apply(event) {
+            self.draw_status();
+        }
+        for op in super::events::user_events(&self.id(), event) {
+            self.outbox.push(op);
+        }
+        match event {
+            Event::SessionChanged { .. } | Event::TreeChanged { .. } => {
+                let (slot, face) = (self.clone(), face.clone());
+                // Detached: asks the runtime, which must not be done while its events are taken in.
+                tokio::spawn(async move {
+                    if let Err(line) = slot.reload(&face).await {
+                        slot.outbox.push(notice("error", &line));
+                    }
+                });
+            }
+            Event::SessionInfoChanged { name } => {
+                self.state.lock().name.clone_from(name);
+            }
+            Event::Notice { level, text } => self.outbox.push(notice(level_name(*level), text)),
+            Event::Review(review) => self.review(review),
+            Event::QueueUpdate {
+                steering,
+                follow_up,
+            } => {
+                let key = format!("queue:{}", self.id());
+                let op = json!({"op": "prompt.queue", "session": self.id(),
+                    "steering": steering, "follow_up": follow_up});
+                self.outbox.set(key, op);
+            }
+            Event::BashUpdate { .. } => {}
+            Event::AgentSettled { .. } | Event::TurnEnd { .. } | Event::CompactionEnd { .. } => {
+                self.chat.lock().apply(event, now());
+                self.refresh_stats();
+                self.draw();
+            }
+            _ => {
+                self.chat.lock().apply(event, now());
+                self.draw();
+            }
+        }
+    }
+
+    /// Shows in the tool block where its review stands.
+    fn review(self: &Arc<Self>, event: &ReviewEvent) {
+        match event {
+            ReviewEvent::Changed { proposal } => {
+                let Some(proposal) = self.runtime.gate().proposal(*proposal) else {
+                    return;
+                };
+                let decided = |state: HunkState| state != HunkState::Pending;
+                let done = proposal
+                    .hunks
+                    .iter()
+                    .filter(|hunk| decided(hunk.state))
+                    .count();
+                let all = proposal.hunks.len();
+                self.chat.lock().tool(&proposal.call_id, |tool| {
+                    if tool.state.is_final() {
+                        return;
+                    }
+                    tool.hunks = Some((done, all));
+                    match proposal.state {
+                        ProposalState::Waiting => tool.state = State::Waits,
+                        ProposalState::Open => {
+                            tool.state = State::Asks;
+                            tool.hint = Some(format!("review: {} pending", all - done));
+                        }
+                        _ => {
+                            tool.state = State::Running;
+                            tool.hint = None;
+                        }
+                    }
+                });
+                self.draw();
+            }
+            ReviewEvent::Approval { request, .. } => {
+                self.chat.lock().tool(&request.call_id, |tool| {
+                    tool.state = State::Asks;
+                    tool.hint = Some("waits for your answer, `:Pi attention`".into());
+                });
+                self.draw();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn level_name(level: NoticeLevel) -> &'static str {
+    match level {
+        NoticeLevel::Info => "info",
+        NoticeLevel::Warning => "warn",
+        NoticeLevel::Error => "error",
+    }
+}
