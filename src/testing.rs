@@ -1,1 +1,3 @@
-//! testing
+//! Fakes for the seams, as real code: what tests of every layer share.
+
+pub mod http;
