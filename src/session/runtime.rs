@@ -21,6 +21,8 @@ mod review;
 mod sessions;
 mod settings;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -64,7 +64,9 @@ impl Event {
             Self::TurnEnd {
                 message,
                 tool_results,
-            } => record!("turn_end", "message": message.to_value(), "toolResults": all(tool_results)),
+            } => {
+                record!("turn_end", "message": message.to_value(), "toolResults": all(tool_results))
+            }
             Self::MessageStart { message } => {
                 record!("message_start", "message": message.to_value())
             }
@@ -189,9 +191,21 @@ impl Event {
                 let mut out = Map::new();
                 out.insert("content".to_owned(), json!(result.content));
                 put(&mut out, "details", result.details.clone());
-                put(&mut out, "structuredContent", result.structured_content.clone());
-                put(&mut out, "usage", result.usage.as_ref().map(|usage| json!(usage)));
-                put(&mut out, "terminate", result.terminate.then_some(Value::Bool(true)));
+                put(
+                    &mut out,
+                    "structuredContent",
+                    result.structured_content.clone(),
+                );
+                put(
+                    &mut out,
+                    "usage",
+                    result.usage.as_ref().map(|usage| json!(usage)),
+                );
+                put(
+                    &mut out,
+                    "terminate",
+                    result.terminate.then_some(Value::Bool(true)),
+                );
                 record!(
                     "tool_execution_end",
                     "toolCallId": text(call_id),

@@ -21,10 +21,12 @@ pub fn parse(kind: &str, record: &Value) -> Option<Result<Command, String>> {
             .map(|(text, images)| Command::FollowUp { text, images }),
         "abort" => Ok(Command::Abort),
         "clear_queue" => Ok(Command::ClearQueue),
-        "new_session" => fields.optional("parentSession").map(|parent| Command::NewSession {
-            parent: parent.map(PathBuf::from),
-            name: None,
-        }),
+        "new_session" => fields
+            .optional("parentSession")
+            .map(|parent| Command::NewSession {
+                parent: parent.map(PathBuf::from),
+                name: None,
+            }),
         "get_state" => Ok(Command::GetState),
         "get_messages" => Ok(Command::GetMessages),
         "set_model" => fields.model(),
@@ -48,12 +50,16 @@ pub fn parse(kind: &str, record: &Value) -> Option<Result<Command, String>> {
         "bash" => fields.bash(),
         "abort_bash" => Ok(Command::AbortBash),
         "get_session_stats" => Ok(Command::GetSessionStats),
-        "export_html" => fields.optional("outputPath").map(|path| Command::ExportHtml {
-            path: path.map(PathBuf::from),
-        }),
-        "switch_session" => fields.text("sessionPath").map(|path| Command::SwitchSession {
-            path: PathBuf::from(path),
-        }),
+        "export_html" => fields
+            .optional("outputPath")
+            .map(|path| Command::ExportHtml {
+                path: path.map(PathBuf::from),
+            }),
+        "switch_session" => fields
+            .text("sessionPath")
+            .map(|path| Command::SwitchSession {
+                path: PathBuf::from(path),
+            }),
         "fork" => fields.text("entryId").map(|entry| Command::Fork { entry }),
         "clone" => Ok(Command::Clone),
         "get_fork_messages" => Ok(Command::GetForkMessages),

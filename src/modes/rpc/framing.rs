@@ -167,11 +167,17 @@ mod tests {
     #[test]
     fn lines_end_at_line_feeds_only() {
         let mut lines = Lines::default();
-        assert_eq!(lines.push("a\u{2028}b\r\n{\"x\":\"\u{00e4}".as_bytes()), ["a\u{2028}b"]);
+        assert_eq!(
+            lines.push("a\u{2028}b\r\n{\"x\":\"\u{00e4}".as_bytes()),
+            ["a\u{2028}b"]
+        );
         let bytes = "\u{1F600}".as_bytes();
         assert!(lines.push(&bytes[..2]).is_empty());
         assert!(lines.push(&bytes[2..]).is_empty());
-        assert_eq!(lines.push(b"\"}\n\n"), ["{\"x\":\"\u{00e4}\u{1F600}\"}", ""]);
+        assert_eq!(
+            lines.push(b"\"}\n\n"),
+            ["{\"x\":\"\u{00e4}\u{1F600}\"}", ""]
+        );
         assert_eq!(lines.finish(), None);
         assert!(lines.push(b"tail").is_empty());
         assert_eq!(lines.finish().as_deref(), Some("tail"));

@@ -39,7 +39,10 @@ pub(super) async fn serve(core: Arc<Core>, mut orders: mpsc::UnboundedReceiver<O
     }
     orders.close();
     while let Ok((_, reply)) = orders.try_recv() {
-        reply.send(&core, Err(CommandError::new("the session is shutting down")));
+        reply.send(
+            &core,
+            Err(CommandError::new("the session is shutting down")),
+        );
     }
     while open.next().await.is_some() {}
 }

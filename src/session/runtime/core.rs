@@ -12,9 +12,9 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::RuntimeConfig;
 use super::outbox::Outbox;
 use super::state::State;
-use super::RuntimeConfig;
 use crate::agent::{ArgumentCheck, Tool};
 use crate::resources::system_prompt::PromptTool;
 use crate::session::protocol::{CommandError, Event, NoticeLevel};

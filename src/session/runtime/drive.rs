@@ -42,13 +42,10 @@ pub(super) fn start(core: &Arc<Core>, messages: Vec<Message>, cancel: Cancellati
 
 /// Whether the end of a run will be followed by another attempt.
 pub(super) fn will_retry(core: &Core, messages: &[Arc<Message>]) -> bool {
-    let answer = messages
-        .iter()
-        .rev()
-        .find_map(|message| match &**message {
-            Message::Assistant(answer) => Some(answer),
-            _ => None,
-        });
+    let answer = messages.iter().rev().find_map(|message| match &**message {
+        Message::Assistant(answer) => Some(answer),
+        _ => None,
+    });
     core.with(|state| answer.is_some_and(|answer| may_retry(state, answer)))
 }
 
@@ -56,10 +53,7 @@ fn may_retry(state: &State, answer: &AssistantMessage) -> bool {
     let window = state.model.as_ref().map_or(0, |model| model.context_window);
     let Some(run) = &state.run else { return false };
     let retry = state.settings().retry;
-    !run.aborted
-        && retry.enabled
-        && run.attempt < retry.max_retries
-        && is_retryable(answer, window)
+    !run.aborted && retry.enabled && run.attempt < retry.max_retries && is_retryable(answer, window)
 }
 
 /// Decides after a run; true: run again from what is there.
@@ -106,11 +100,7 @@ fn end_retry(core: &Core, error: Option<&str>) {
 }
 
 /// Takes the failed answer out of the context and waits; true when the wait was not cut short.
-async fn retry(
-    core: &Arc<Core>,
-    answer: &AssistantMessage,
-    cancel: &CancellationToken,
-) -> bool {
+async fn retry(core: &Arc<Core>, answer: &AssistantMessage, cancel: &CancellationToken) -> bool {
     let error = answer.error_message.clone().unwrap_or_default();
     let Some((wait, delay)) = core.with(|state| {
         let retry = state.settings().retry;

@@ -206,7 +206,9 @@ impl RunHost for Host {
     fn declared(&self) -> Vec<ToolDeclaration> {
         self.core.with(|state| {
             let system = state.session.context().system();
-            system.and_then(|system| system.tools_added).unwrap_or_default()
+            system
+                .and_then(|system| system.tools_added)
+                .unwrap_or_default()
         })
     }
 

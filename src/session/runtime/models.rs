@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::core::{Answer, Core};
 use super::state::State;
+use crate::ai::registry::ModelRegistry;
 use crate::ai::{Model, ThinkingLevel};
 use crate::session::protocol::{CommandError, Event};
 
@@ -34,6 +35,16 @@ impl Models for Vec<Arc<Model>> {
     }
 }
 
+impl Models for ModelRegistry {
+    fn available(&self) -> Vec<Arc<Model>> {
+        Self::available(self)
+    }
+
+    fn check_credentials(&self, model: &Model) -> Result<(), String> {
+        self.why_unusable(model).map_or(Ok(()), Err)
+    }
+}
+
 /// Carries out `set_model`.
 pub(super) async fn set(core: &Core, provider: &str, id: &str) -> Answer {
     let models = core.config.models.available();
@@ -56,11 +67,9 @@ pub(super) async fn cycle(core: &Core) -> Answer {
         return Ok(Value::Null);
     }
     let current = core.with(|state| state.model.clone());
-    let at = models.iter().position(|model| {
-        current
-            .as_ref()
-            .is_some_and(|current| same(current, model))
-    });
+    let at = models
+        .iter()
+        .position(|model| current.as_ref().is_some_and(|current| same(current, model)));
     let next = at.map_or(0, |at| (at + 1) % models.len());
     let Some(model) = models.get(next) else {
         return Ok(Value::Null);

@@ -32,9 +32,8 @@ pub(super) async fn answer(core: &Arc<Core>, query: Command) -> Answer {
         Command::GetCommands => Ok(commands(core)),
         Command::GetForkMessages => Ok(core.with(|state| fork_messages(state))),
         Command::GetEntries { since } => core.with(|state| entries(state, since.as_deref())),
-        Command::GetTree => Ok(core.with(|state| {
-            json!({"treeJson": state.session.tree_json(), "leafId": leaf(state)})
-        })),
+        Command::GetTree => Ok(core
+            .with(|state| json!({"treeJson": state.session.tree_json(), "leafId": leaf(state)}))),
         other => Err(CommandError(format!("not a query: {other:?}"))),
     }
 }

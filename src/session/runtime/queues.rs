@@ -74,13 +74,15 @@ impl Queues {
         let text = text_of(message);
         [&mut self.steering, &mut self.follow_up]
             .into_iter()
-            .any(|line| match line.shown.iter().position(|shown| *shown == text) {
-                Some(at) => {
-                    line.shown.remove(at);
-                    true
-                }
-                None => false,
-            })
+            .any(
+                |line| match line.shown.iter().position(|shown| *shown == text) {
+                    Some(at) => {
+                        line.shown.remove(at);
+                        true
+                    }
+                    None => false,
+                },
+            )
     }
 
     /// Empties both; returns the shown texts.

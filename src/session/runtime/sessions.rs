@@ -55,7 +55,11 @@ async fn new(core: &Arc<Core>, parent: Option<PathBuf>, name: Option<String>) ->
         ..Start::default()
     };
     let mut fresh = core.with(|state| fresh(state, start))?;
-    if let Some(name) = name.as_deref().map(str::trim).filter(|name| !name.is_empty()) {
+    if let Some(name) = name
+        .as_deref()
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    {
         fresh.append_session_info(name)?;
     }
     take_over(core, fresh, Reason::New).await;

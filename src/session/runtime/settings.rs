@@ -36,7 +36,8 @@ impl RuntimeSettings {
                     .unwrap_or(3),
                 policy: RetryPolicy {
                     base_delay_ms: number("retry", "baseDelayMs").unwrap_or(default.base_delay_ms),
-                    max_delay_ms: number("retry", "maxAgentDelayMs").unwrap_or(default.max_delay_ms),
+                    max_delay_ms: number("retry", "maxAgentDelayMs")
+                        .unwrap_or(default.max_delay_ms),
                 },
             },
             auto_compaction: flag("compaction", "enabled").unwrap_or(true),
