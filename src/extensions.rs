@@ -4,6 +4,8 @@
 //! it has. The runtime sees one host; how the handlers of several extensions compose (order, chains, first decisive
 //! answer, errors) is the host's business, and its answers are the composed ones.
 
+pub mod compose;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
