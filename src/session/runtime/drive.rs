@@ -179,6 +179,7 @@ fn settle(core: &Arc<Core>) {
     core.with_activity(|state| {
         state.flush_held(core);
         let aborted = state.run.take().is_some_and(|run| run.aborted);
+        core.config.gate.run_ended(state.session.id());
         core.tell(Event::AgentSettled { aborted });
     });
 }

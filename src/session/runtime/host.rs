@@ -112,6 +112,10 @@ impl RunHost for Host {
             .with(|state| {
                 let (entry, message) = state.store_message(&self.core, message)?;
                 state.note_entry(&message, &entry);
+                if let Message::ToolResult(result) = &*message {
+                    let gate = &self.core.config.gate;
+                    gate.drop_record(state.session.id(), &result.tool_call_id);
+                }
                 Ok((entry, message))
             })
             .map_err(HostError)?;

@@ -123,6 +123,7 @@ async fn begin(core: Arc<Core>, prompt: Prompt, cancel: CancellationToken, reply
     let tools = core.prompt_tools();
     let messages = core.with(|state| {
         state.flush_held(&core);
+        state.answer_dangling(&core);
         let wanted = state.sections(&core, &tools, &start.sections);
         let messages = starting_messages(state, &wanted, message, start);
         state.record_selection(&core);

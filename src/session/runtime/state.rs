@@ -7,10 +7,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::core::Core;
+use super::core::{Core, now_ms};
 use super::queues::Queues;
 use super::settings::RuntimeSettings;
-use crate::ai::{CustomMessage, Message, Model, SystemMessage, ThinkingLevel};
+use crate::ai::message::ToolCall;
+use crate::ai::{CustomMessage, Message, Model, SystemMessage, ThinkingLevel, ToolResultMessage};
 use crate::entry::EntryId;
 use crate::extensions::Draft;
 use crate::resources::Resources;
@@ -115,6 +116,58 @@ impl State {
         for notice in self.session.take_notices() {
             core.notice(NoticeLevel::Warning, notice.to_string());
         }
+    }
+
+    /// Answers the calls at the end of the branch that a killed process left open, as far as commit records tell what
+    /// became of them. The others are answered in requests only.
+    pub(super) fn answer_dangling(&mut self, core: &Core) {
+        let session = self.session.id().to_owned();
+        for call in self.open_calls() {
+            let Some(output) = core.config.gate.recall(&session, &call.id) else {
+                continue;
+            };
+            let message = Message::ToolResult(ToolResultMessage {
+                tool_call_id: call.id.clone(),
+                tool_name: call.name,
+                content: output.content,
+                details: output.details,
+                is_error: output.is_error,
+                timestamp: now_ms(),
+                ..ToolResultMessage::default()
+            });
+            match self.store_message(core, message) {
+                Ok((entry, message)) => {
+                    core.config.gate.drop_record(&session, &call.id);
+                    core.tell(Event::MessageStart {
+                        message: Arc::clone(&message),
+                    });
+                    core.tell(Event::MessageEnd {
+                        message,
+                        entry: Some(entry),
+                    });
+                }
+                Err(error) => core.notice(NoticeLevel::Error, error),
+            }
+        }
+    }
+
+    /// Calls of the last answer that have no result yet, when nothing but results comes after it.
+    fn open_calls(&self) -> Vec<ToolCall> {
+        let context = self.session.context();
+        let messages: Vec<&Arc<Message>> = context.messages().collect();
+        let mut answered: Vec<&str> = Vec::new();
+        for message in messages.into_iter().rev() {
+            match &**message {
+                Message::ToolResult(result) => answered.push(&result.tool_call_id),
+                Message::Assistant(answer) => {
+                    let open = answer.tool_calls();
+                    let open = open.filter(|call| !answered.contains(&call.id.as_str()));
+                    return open.cloned().collect();
+                }
+                _ => break,
+            }
+        }
+        Vec::new()
     }
 
     /// Stores a message that came from outside of a run: now when idle, else when the run is over.

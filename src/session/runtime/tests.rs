@@ -15,6 +15,8 @@ use crate::extensions::NoHooks;
 use crate::files::agent_dir::Places;
 use crate::resources::ResourceFlags;
 use crate::resources::settings::Trust;
+use crate::review::gate::GateConfig;
+use crate::workspace::disk::DiskWorkspace;
 
 struct Fixture {
     _dir: tempfile::TempDir,
@@ -350,6 +352,10 @@ async fn another_session_takes_over_after_the_old_one_is_at_rest() {
     it.until("answer Stop new").await;
 }
 
-fn gate(_dir: &Path) -> Gate {
-    Gate {}
+fn gate(dir: &Path) -> Gate {
+    let workspace = Arc::new(DiskWorkspace::default());
+    Gate::new(GateConfig {
+        state_dir: Some(dir.join("state")),
+        ..GateConfig::new(workspace, dir.join("project"))
+    })
 }
