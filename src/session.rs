@@ -12,6 +12,7 @@ pub mod protocol;
 pub mod runtime;
 pub mod store;
 pub mod tree;
+pub mod wire;
 
 pub use protocol::{Command, CommandError, Event, NoticeLevel};
-pub use runtime::{Runtime, RuntimeConfig, SessionChoice};
+pub use runtime::{Models, Runtime, RuntimeConfig, SessionChoice};
