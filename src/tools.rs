@@ -12,6 +12,7 @@ use crate::agent::{Tool, ToolOutput};
 
 mod declare;
 pub mod decode;
+mod edit;
 pub mod env;
 mod find;
 mod grep;
@@ -20,6 +21,7 @@ mod ls;
 pub mod paths;
 mod read;
 pub mod truncate;
+mod write;
 
 pub use env::{ToolEnv, ToolOptions};
 
@@ -31,6 +33,8 @@ pub fn builtin(env: ToolEnv) -> Vec<Arc<dyn Tool>> {
     let env = Arc::new(env);
     vec![
         Arc::new(read::tool(Arc::clone(&env))),
+        Arc::new(edit::tool(Arc::clone(&env))),
+        Arc::new(write::tool(Arc::clone(&env))),
         Arc::new(grep::tool(Arc::clone(&env))),
         Arc::new(find::tool(Arc::clone(&env))),
         Arc::new(ls::tool(env)),
