@@ -38,16 +38,38 @@ fn errors_say_which_edit_why_and_what_next() {
     check_error(
         "fn a() {\n    x();\n}\n",
         &[edit("fn a() {\n  x();", "y")],
-        &expect!["oldText for f.rs was not found (its first line is line 1, but the file differs at line 2). It must be the text of the file as it is now, with its exact white space and line breaks; read the file again and copy it from there."],
+        &expect![
+            "oldText for f.rs was not found (its first line is line 1, but the file differs at line 2). It must be the text of the file as it is now, with its exact white space and line breaks; read the file again and copy it from there."
+        ],
     );
-    check_error("x\nx\n", &[edit("x", "y")], &expect!["oldText for f.rs occurs 2 times, at lines 1, 2; it must occur once. Add neighbouring lines to it until it is unique."]);
+    check_error(
+        "x\nx\n",
+        &[edit("x", "y")],
+        &expect![
+            "oldText for f.rs occurs 2 times, at lines 1, 2; it must occur once. Add neighbouring lines to it until it is unique."
+        ],
+    );
     check_error(
         "abc\n",
         &[edit("ab", "x"), edit("bc", "y")],
-        &expect!["edits[0] and edits[1] overlap in f.rs; merge them into one edit or make them smaller"],
+        &expect![
+            "edits[0] and edits[1] overlap in f.rs; merge them into one edit or make them smaller"
+        ],
     );
-    check_error("a\n", &[edit("a", "a")], &expect!["the edits change nothing in f.rs: each newText is what the file already says. If that is what you want, there is nothing to do; else read the file again"]);
-    check_error("a\n", &[edit("", "a")], &expect!["oldText for f.rs is empty; give the text to replace. To make a new file or rewrite a whole one, use write."]);
+    check_error(
+        "a\n",
+        &[edit("a", "a")],
+        &expect![
+            "the edits change nothing in f.rs: each newText is what the file already says. If that is what you want, there is nothing to do; else read the file again"
+        ],
+    );
+    check_error(
+        "a\n",
+        &[edit("", "a")],
+        &expect![
+            "oldText for f.rs is empty; give the text to replace. To make a new file or rewrite a whole one, use write."
+        ],
+    );
 }
 
 #[test]
