@@ -5,6 +5,9 @@ use std::process::ExitCode;
 mod cli;
 
 fn main() -> ExitCode {
+    if let Some(code) = pi_nvim::tools::bash::guard::run_if_asked() {
+        return code;
+    }
     match cli::parse(std::env::args().skip(1)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(line) => {
