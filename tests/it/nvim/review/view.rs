@@ -439,15 +439,17 @@ async fn the_list_shows_and_decides_everything() {
         .nv
         .wait_lua("return #require('pi.review.state').all() == 3")
         .await;
+    let list: Vec<String> = stage.nv.lines(0).await;
+    let list: Vec<&str> = list.iter().map(|line| &line[1..]).collect();
     expect![[r#"
-         Review   3 files  3 hunks   0 accepted  0 rejected  3 pending   mode: ask
-         v M src/a.lua                                                 +3 -2    edit #1    0/2
-             ?      1  local a = 10                                    +1 -1
-             ?      4  local d = 40                                    +2 -1
-         v A docs/new.md                                               +1       write #2   0/1
-             ?      1  # New                                           +1
-         > M src/a.lua                                                          edit #3    waits for #1"#]]
-    .assert_eq(&stage.nv.lines(0).await.join("\n"));
+        Review   3 files  3 hunks   0 accepted  0 rejected  3 pending   mode: ask
+        v M src/a.lua                                                 +3 -2    edit #1    0/2
+            ?      1  local a = 10                                    +1 -1
+            ?      4  local d = 40                                    +2 -1
+        v A docs/new.md                                               +1       write #2   0/1
+            ?      1  # New                                           +1
+        > M src/a.lua                                                          edit #3    waits for #1"#]]
+    .assert_eq(&list.join("\n"));
     stage.nv.keys("jan").await;
     stage.nv.wait("mode() == 'i'").await;
     stage.nv.keys("why this?<C-s>").await;
