@@ -3,10 +3,28 @@
 //! Entry points: [`Message`], [`Model`], [`Provider`]. Nothing here knows of agents, sessions, files of a project or
 //! the editor. Formats follow the Pi 1.6.0 session and RPC formats, so that both programs read each other's files.
 
+pub mod auth;
+pub mod catalogue;
+pub mod config_value;
+pub mod cost;
+mod credentials;
+pub mod http;
+pub mod ids;
+pub mod json;
+pub mod limits;
 pub mod message;
 pub mod model;
+pub mod models_json;
+pub mod overflow;
 pub mod provider;
 pub mod providers;
+pub mod proxy;
+pub mod registry;
+pub mod retry;
+pub mod schema;
+pub mod secrets;
+pub mod sse;
+pub mod transcript;
 
 pub use message::{
     AssistantMessage, BashExecutionMessage, Block, BranchSummaryMessage, CompactionSummaryMessage,
@@ -15,3 +33,4 @@ pub use message::{
 };
 pub use model::{Model, ThinkingLevel};
 pub use provider::{EventStream, Provider, Request, RequestOptions, StreamEvent};
+pub use registry::ModelRegistry;

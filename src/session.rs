@@ -2,8 +2,15 @@
 //!
 //! Entry points: [`Runtime`] (the handle every face holds), [`RuntimeConfig`], and its language, [`protocol`].
 
+pub mod export;
+pub mod fork;
+pub mod listing;
+pub mod projection;
 pub mod protocol;
 pub mod runtime;
+pub mod store;
+pub mod tree;
+pub mod wire;
 
 pub use protocol::{Command, CommandError, Event, NoticeLevel};
-pub use runtime::{Runtime, RuntimeConfig, SessionChoice};
+pub use runtime::{Models, Runtime, RuntimeConfig, SessionChoice};

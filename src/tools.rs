@@ -11,11 +11,14 @@ use serde_json::{Map, Value};
 use crate::agent::{Tool, ToolOutput};
 
 mod declare;
+pub mod decode;
 pub mod env;
 mod find;
 mod grep;
+pub mod image;
 mod ls;
 pub mod paths;
+mod read;
 pub mod truncate;
 
 pub use env::{ToolEnv, ToolOptions};
@@ -27,6 +30,7 @@ pub const DEFAULT_TOOLS: [&str; 4] = ["read", "bash", "edit", "write"];
 pub fn builtin(env: ToolEnv) -> Vec<Arc<dyn Tool>> {
     let env = Arc::new(env);
     vec![
+        Arc::new(read::tool(Arc::clone(&env))),
         Arc::new(grep::tool(Arc::clone(&env))),
         Arc::new(find::tool(Arc::clone(&env))),
         Arc::new(ls::tool(env)),

@@ -461,6 +461,9 @@ body! {
         /// Milliseconds from request to end.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         duration_ms: Option<u64>,
+        /// Milliseconds the server asked to wait before another attempt; in memory only.
+        #[serde(skip)]
+        retry_after_ms: Option<u64>,
     }
 }
 

@@ -22,10 +22,12 @@ pub mod hello;
 pub mod outbox;
 mod prompt;
 mod requests;
+pub mod review_view;
 mod sessions;
 pub mod slot;
 pub mod status;
 mod tree;
+pub mod workspace;
 
 use editor::transport::Stdio;
 use editor::{Editor, Notification};

@@ -93,7 +93,7 @@ pub fn head(text: &str, max_lines: usize, max_bytes: usize) -> Truncation {
 }
 
 /// Size of a text of which only the beginning may be at hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Its lines.
     pub lines: usize,

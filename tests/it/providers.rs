@@ -1,1 +1,5 @@
 //! Tests of the area `providers`.
+
+mod compare;
+mod support;
+mod wire;

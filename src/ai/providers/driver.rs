@@ -1,0 +1,428 @@
+//! One request from start to end: credentials, sending, provider-level retries, reading, masking, the terminal event.
+//!
+//! A stream without a task: all work happens while it is polled, so dropping it drops the connection. Every await can be
+//! cancelled; the connection is dropped then and the message says what arrived.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures::StreamExt;
+use reqwest::Url;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::ai::credentials::Credentials;
+use crate::ai::http::{self, HttpError, HttpSettings};
+use crate::ai::message::StopReason;
+use crate::ai::provider::{EventStream, Request, StreamEvent};
+use crate::ai::registry::Services;
+use crate::ai::retry;
+use crate::ai::secrets::Mask;
+use crate::ai::sse::{SseEvent, SseParser};
+
+use super::assembly::{Assembly, Step};
+use super::{Api, Body, Call, Decoder, api, asked_wait, cut_chars};
+
+/// Longest text of a server that an error shows.
+const MAX_ERROR_CHARS: usize = 4000;
+/// How long the rest of a complete answer is waited for, so that the connection can be used again.
+const DRAIN: Duration = Duration::from_millis(20);
+
+/// Why a request ends early.
+enum Stop {
+    Aborted,
+    Failed {
+        text: String,
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Stop {
+    fn text(text: impl Into<String>) -> Self {
+        Self::Failed {
+            text: text.into(),
+            retry_after: None,
+        }
+    }
+}
+
+impl From<HttpError> for Stop {
+    fn from(error: HttpError) -> Self {
+        Self::text(error.to_string())
+    }
+}
+
+enum Stage {
+    Begin,
+    Reading(Box<Reading>),
+    Over,
+}
+
+struct Reading {
+    response: reqwest::Response,
+    parser: SseParser,
+    decoder: Box<dyn Decoder>,
+    url: Url,
+    found: Vec<SseEvent>,
+}
+
+struct Driver {
+    services: Arc<Services>,
+    request: Request,
+    settings: HttpSettings,
+    mask: Mask,
+    out: Assembly,
+    stage: Stage,
+    began: Instant,
+}
+
+/// Starts a request over a wire API.
+pub(crate) fn stream(services: Arc<Services>, request: Request) -> EventStream {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let settings = with_overrides(services.settings(), &request);
+    let driver = Driver {
+        out: Assembly::new(Arc::clone(&request.model), now.as_millis() as i64),
+        services,
+        settings,
+        request,
+        mask: Mask::default(),
+        stage: Stage::Begin,
+        began: Instant::now(),
+    };
+    futures::stream::unfold(driver, |mut driver| async move {
+        let event = driver.next().await?;
+        Some((event, driver))
+    })
+    .boxed()
+}
+
+/// A request's own limits win over the settings.
+fn with_overrides(mut settings: HttpSettings, request: &Request) -> HttpSettings {
+    let get = |key: &str| request.options.extra.get(key).and_then(Value::as_u64);
+    if let Some(retries) = get("maxRetries") {
+        settings.max_retries = u32::try_from(retries).unwrap_or(u32::MAX);
+    }
+    if let Some(delay) = get("maxRetryDelayMs") {
+        settings.max_retry_delay = (delay > 0).then(|| Duration::from_millis(delay));
+    }
+    if let Some(timeout) = get("timeoutMs") {
+        settings.header_timeout = Some(Duration::from_millis(timeout));
+    }
+    settings
+}
+
+/// Waits for `work` unless the request is cancelled first.
+async fn unless_cancelled<T>(
+    cancel: &CancellationToken,
+    work: impl Future<Output = T>,
+) -> Result<T, Stop> {
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Err(Stop::Aborted),
+        value = work => Ok(value),
+    }
+}
+
+/// Waits for `work`, at most `limit`.
+async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Duration> {
+    match limit {
+        Some(limit) => tokio::time::timeout(limit, work).await.map_err(|_| limit),
+        None => Ok(work.await),
+    }
+}
+
+impl Driver {
+    async fn next(&mut self) -> Option<StreamEvent> {
+        loop {
+            if !matches!(self.stage, Stage::Over) && self.request.cancel.is_cancelled() {
+                self.finish(Stop::Aborted);
+            }
+            if let Some(event) = self.out.pop() {
+                return Some(event);
+            }
+            let step = match &mut self.stage {
+                Stage::Over => return None,
+                Stage::Begin => self.begin().await,
+                Stage::Reading(_) => self.read().await,
+            };
+            if let Err(stop) = step {
+                self.finish(stop);
+            }
+        }
+    }
+
+    /// Ends with an error event.
+    fn finish(&mut self, stop: Stop) {
+        let reading = std::mem::replace(&mut self.stage, Stage::Over);
+        self.out.message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
+        match stop {
+            Stop::Aborted => {
+                self.out.clear_events();
+                self.out
+                    .fail(StopReason::Aborted, "Request was aborted".to_owned());
+            }
+            Stop::Failed { text, retry_after } => {
+                if matches!(reading, Stage::Reading(_)) {
+                    self.out.end_all();
+                }
+                let text = cut_chars(self.mask.apply(&text).trim(), MAX_ERROR_CHARS);
+                self.out.message.retry_after_ms = retry_after.map(|wait| wait.as_millis() as u64);
+                if let Some(word) = &mut self.out.message.raw_stop_reason {
+                    *word = self.mask.apply(word);
+                }
+                self.out.fail(StopReason::Error, text);
+            }
+        }
+    }
+
+    /// Sends the request until a server accepts it.
+    async fn begin(&mut self) -> Result<(), Stop> {
+        let model = &self.request.model;
+        let Some(api) = api(&model.api) else {
+            return Err(Stop::text(format!(
+                "the API `{}` of {}/{} is not supported; choose another model",
+                model.api, model.provider, model.id
+            )));
+        };
+        let cancel = self.request.cancel.clone();
+        let resolve = self.services.credentials(&self.request);
+        let credentials = unless_cancelled(&cancel, resolve)
+            .await?
+            .map_err(Stop::text)?;
+        self.mask = credentials.mask.clone();
+        let mut call = Call::new(&self.request, self.services.long_cache());
+        call.plain_tools = self.services.plain_tools(&call);
+        let mut attempt = 0;
+        loop {
+            let body = api.build(&call).map_err(Stop::text)?;
+            let url = request_url(&call, &body)?;
+            let client = self.services.client()?;
+            self.services.check_proxy(&url)?;
+            let headers = headers(&*api, &body, &credentials, &self.request)?;
+            let text = serde_json::to_vec(&Value::Object(body.json))
+                .map_err(|error| Stop::text(error.to_string()))?;
+            let send = client.post(url.clone()).headers(headers).body(text).send();
+            let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
+            let answer = unless_cancelled(&cancel, within(limit, send)).await?;
+            let failure = match answer {
+                Ok(Ok(response)) if response.status().is_success() => {
+                    self.accept(response, api.decoder(&call), url);
+                    return Ok(());
+                }
+                Ok(Ok(response)) => {
+                    let status = response.status().as_u16();
+                    let headers = response.headers().clone();
+                    let body = unless_cancelled(&cancel, http::error_body(response)).await?;
+                    if api.simplify(&mut call, status, &body) {
+                        self.services.note_plain_tools(&call);
+                        continue;
+                    }
+                    Failure {
+                        text: api.http_error(&call, status, &body),
+                        again: retry::retries_status(status, &headers),
+                        wait: asked_wait(&headers),
+                    }
+                }
+                Ok(Err(error)) => Failure::transport(&http::transport_error(&error, &url)),
+                Err(limit) => Failure::transport(&HttpError::Timeout(format!(
+                    "no response from {} within {} s",
+                    url.host_str().unwrap_or_default(),
+                    limit.as_secs_f64()
+                ))),
+            };
+            let wait = self.wait_for(&failure, attempt)?;
+            attempt += 1;
+            unless_cancelled(&cancel, tokio::time::sleep(wait)).await?;
+        }
+    }
+
+    /// Returns how long to wait before the next attempt, or the end of all attempts.
+    fn wait_for(&self, failure: &Failure, attempt: u32) -> Result<Duration, Stop> {
+        let stop = |text: String| Stop::Failed {
+            text,
+            retry_after: failure.wait,
+        };
+        if !failure.again || attempt >= self.settings.max_retries {
+            return Err(stop(failure.text.clone()));
+        }
+        let Some(asked) = failure.wait else {
+            return Ok(retry::provider_delay(attempt, jitter()));
+        };
+        match self.settings.max_retry_delay {
+            Some(max) if asked > max => Err(stop(format!(
+                "{}. The server asks for a {}s retry delay (max: {}s)",
+                failure.text.trim_end_matches('.'),
+                asked.as_secs_f64().ceil(),
+                max.as_secs_f64()
+            ))),
+            _ => Ok(asked),
+        }
+    }
+
+    fn accept(&mut self, response: reqwest::Response, decoder: Box<dyn Decoder>, url: Url) {
+        self.out.start();
+        self.stage = Stage::Reading(Box::new(Reading {
+            response,
+            parser: SseParser::default(),
+            decoder,
+            url,
+            found: Vec::new(),
+        }));
+    }
+
+    /// Reads one piece of the body and decodes what it completes.
+    async fn read(&mut self) -> Result<(), Stop> {
+        let Stage::Reading(reading) = &mut self.stage else {
+            return Ok(());
+        };
+        let next = within(self.settings.idle_timeout, reading.response.chunk());
+        let chunk = match unless_cancelled(&self.request.cancel, next).await? {
+            Ok(Ok(chunk)) => chunk,
+            Ok(Err(error)) => return Err(lost(&error, &reading.url)),
+            Err(limit) => {
+                let text = format!(
+                    "request timed out: the server sent nothing for {} s",
+                    limit.as_secs_f64()
+                );
+                return Err(Stop::text(text));
+            }
+        };
+        let over = chunk.is_none();
+        match chunk {
+            Some(bytes) => reading
+                .parser
+                .push(&bytes, &mut reading.found)
+                .map_err(|error| Stop::text(error.to_string()))?,
+            None => reading.found.extend(reading.parser.finish()),
+        }
+        for event in std::mem::take(&mut reading.found) {
+            match reading.decoder.event(&event, &mut self.out) {
+                Step::More => {}
+                Step::Done => return self.complete().await,
+                Step::Fail(text) => return Err(Stop::text(text)),
+            }
+        }
+        if over {
+            return match reading.decoder.end(&mut self.out) {
+                Step::Done => self.complete().await,
+                Step::Fail(text) => Err(Stop::text(text)),
+                Step::More => Err(Stop::text("the stream ended without an end")),
+            };
+        }
+        Ok(())
+    }
+
+    /// Ends well. The rest of the body is read if it is there already: the connection can then be used again.
+    async fn complete(&mut self) -> Result<(), Stop> {
+        if let Stage::Reading(mut reading) = std::mem::replace(&mut self.stage, Stage::Over) {
+            let rest = async { while let Ok(Some(_)) = reading.response.chunk().await {} };
+            // Not waited for longer: a server may keep the connection open after its last event.
+            within(Some(DRAIN), rest).await.ok();
+        }
+        self.out.message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
+        self.out.done();
+        Ok(())
+    }
+}
+
+/// A refused or failed attempt.
+struct Failure {
+    text: String,
+    again: bool,
+    wait: Option<Duration>,
+}
+
+impl Failure {
+    fn transport(error: &HttpError) -> Self {
+        Self {
+            text: error.to_string(),
+            again: matches!(error, HttpError::Connection(_) | HttpError::Timeout(_)),
+            wait: None,
+        }
+    }
+}
+
+/// The words for a body that broke off.
+fn lost(error: &reqwest::Error, url: &Url) -> Stop {
+    let text = match http::transport_error(error, url) {
+        HttpError::Connection(why) => {
+            format!("connection lost while the answer was streaming: {why}")
+        }
+        other => other.to_string(),
+    };
+    Stop::text(text)
+}
+
+/// A number in 0..1 that differs from call to call.
+fn jitter() -> f64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    (high >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn request_url(call: &Call, body: &Body) -> Result<Url, Stop> {
+    let base = call.model.base_url.trim_end_matches('/');
+    let text = format!("{base}{}", body.path);
+    let url = Url::parse(&text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"));
+    url.ok_or_else(|| HttpError::Url(base.to_owned()).into())
+}
+
+/// Puts the headers together: the API's own, the model's, the provider's with the key, the request's. A later one wins;
+/// `null` in the request removes.
+fn headers(
+    api: &dyn Api,
+    body: &Body,
+    credentials: &Credentials,
+    request: &Request,
+) -> Result<HeaderMap, Stop> {
+    let mut map = HeaderMap::new();
+    map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let own = body
+        .headers
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), Some(value.clone())));
+    for (name, value) in own.chain(credentials.headers(api)) {
+        set_header(&mut map, &name, value)?;
+    }
+    let asked = request
+        .options
+        .extra
+        .get("headers")
+        .and_then(Value::as_object);
+    for (name, value) in asked.into_iter().flatten() {
+        set_header(&mut map, name, value.as_str().map(str::to_owned))?;
+    }
+    Ok(map)
+}
+
+/// Sets or removes a header. A value that no header can hold fails without being shown: it may be a key.
+fn set_header(map: &mut HeaderMap, name: &str, value: Option<String>) -> Result<(), Stop> {
+    let Ok(header) = HeaderName::from_bytes(name.as_bytes()) else {
+        return Err(Stop::text(format!(
+            "`{name}` is no header name; check models.json"
+        )));
+    };
+    match value {
+        None => {
+            map.remove(header);
+        }
+        Some(value) => {
+            let Ok(mut value) = HeaderValue::from_str(value.trim()) else {
+                return Err(Stop::text(format!(
+                    "the value for the header `{header}` holds characters a header cannot carry (a line break in a key?)"
+                )));
+            };
+            value.set_sensitive(!matches!(
+                header.as_str(),
+                "content-type" | "accept" | "anthropic-version"
+            ));
+            map.insert(header, value);
+        }
+    }
+    Ok(())
+}

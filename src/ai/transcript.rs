@@ -1,0 +1,218 @@
+//! A conversation made ready for one model: system messages folded, foreign parts dropped, calls and results paired.
+//!
+//! The steps are the same for every wire API; only the rule for ids of tool calls differs, so it is an argument.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use super::message::{
+    AssistantMessage, Block, Content, Message, StopReason, SystemMessage, TextBlock,
+    ToolDeclaration, ToolResultMessage,
+};
+use super::model::Model;
+
+const IMAGE_OMITTED: &str = "(image omitted: model does not support images)";
+const TOOL_IMAGE_OMITTED: &str = "(tool image omitted: model does not support images)";
+const NO_RESULT: &str = "No result provided";
+
+/// A conversation as the converters of the wire APIs take it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transcript {
+    /// The whole system prompt.
+    pub(crate) system: String,
+    /// Tools on offer.
+    pub(crate) tools: Vec<ToolDeclaration>,
+    /// User, assistant and tool-result messages.
+    pub(crate) messages: Vec<Message>,
+}
+
+/// Folds all system messages into the effective prompt and the tools on offer.
+pub fn fold_system(messages: &[Message]) -> (String, Vec<ToolDeclaration>) {
+    let mut texts: Vec<String> = Vec::new();
+    let mut sections: Map<String, Value> = Map::new();
+    let mut tools: Vec<ToolDeclaration> = Vec::new();
+    let systems = messages.iter().filter_map(|message| match message {
+        Message::System(system) => Some(system),
+        _ => None,
+    });
+    for system in systems {
+        texts.push(system.content.text("\n\n"));
+        for (name, value) in system.sections.iter().flatten() {
+            sections.insert(name.clone(), value.clone());
+        }
+        fold_tools(system, &mut tools);
+    }
+    let current = sections
+        .values()
+        .filter_map(Value::as_str)
+        .map(str::to_owned);
+    let parts: Vec<String> = texts
+        .into_iter()
+        .chain(current)
+        .filter(|part| !part.is_empty())
+        .collect();
+    (parts.join("\n\n"), tools)
+}
+
+fn fold_tools(system: &SystemMessage, tools: &mut Vec<ToolDeclaration>) {
+    for removed in system.tools_removed.iter().flatten() {
+        tools.retain(|tool| tool.name != removed.name);
+    }
+    for added in system.tools_added.iter().flatten() {
+        match tools.iter_mut().find(|tool| tool.name == added.name) {
+            Some(tool) => *tool = added.clone(),
+            None => tools.push(added.clone()),
+        }
+    }
+}
+
+/// Whether a message was made by exactly this model over this API.
+pub(crate) fn same_model(answer: &AssistantMessage, model: &Model) -> bool {
+    answer.provider == model.provider && answer.api == model.api && answer.model == model.id
+}
+
+/// Prepares `messages` for `model`. `rename` gives the id a foreign tool call has there.
+pub(crate) fn prepare(
+    messages: &[Message],
+    model: &Model,
+    rename: impl Fn(&str, &AssistantMessage) -> String,
+) -> Transcript {
+    let (system, tools) = fold_system(messages);
+    let mut out = Transcript {
+        system,
+        tools,
+        messages: Vec::new(),
+    };
+    let mut renamed: HashMap<String, String> = HashMap::new();
+    let mut open = OpenCalls::default();
+    for message in messages {
+        match message {
+            Message::User(user) => {
+                open.settle(&mut out.messages);
+                let mut user = user.clone();
+                if !model.reads_images()
+                    && let Content::Blocks(blocks) = user.content
+                {
+                    user.content = Content::Blocks(without_images(blocks, IMAGE_OMITTED));
+                }
+                out.messages.push(Message::User(user));
+            }
+            Message::Assistant(answer) => {
+                open.settle(&mut out.messages);
+                if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) {
+                    continue;
+                }
+                let answer = convert_answer(answer, model, &rename, &mut renamed);
+                open.remember(&answer);
+                out.messages.push(Message::Assistant(answer));
+            }
+            Message::ToolResult(result) => {
+                let mut result = result.clone();
+                if let Some(id) = renamed.get(&result.tool_call_id) {
+                    result.tool_call_id.clone_from(id);
+                }
+                if !model.reads_images() {
+                    result.content = without_images(result.content, TOOL_IMAGE_OMITTED);
+                }
+                if open.answer(&result.tool_call_id) {
+                    out.messages.push(Message::ToolResult(result));
+                }
+            }
+            _ => {}
+        }
+    }
+    open.settle(&mut out.messages);
+    out
+}
+
+/// Calls of the last answer that have no result yet. A result nobody asked for is dropped: every provider refuses it.
+#[derive(Default)]
+struct OpenCalls {
+    calls: Vec<(String, String)>,
+    answered: HashSet<String>,
+    timestamp: i64,
+}
+
+impl OpenCalls {
+    fn remember(&mut self, answer: &AssistantMessage) {
+        self.timestamp = answer.timestamp;
+        self.calls = answer
+            .tool_calls()
+            .map(|call| (call.id.clone(), call.name.clone()))
+            .collect();
+        self.answered.clear();
+    }
+
+    fn answer(&mut self, id: &str) -> bool {
+        let known = self.calls.iter().any(|(call, _)| call == id);
+        known && self.answered.insert(id.to_owned())
+    }
+
+    fn settle(&mut self, out: &mut Vec<Message>) {
+        for (id, name) in std::mem::take(&mut self.calls) {
+            if !self.answered.contains(&id) {
+                out.push(Message::ToolResult(ToolResultMessage {
+                    tool_call_id: id,
+                    tool_name: name,
+                    content: vec![Block::text(NO_RESULT)],
+                    is_error: true,
+                    timestamp: self.timestamp,
+                    ..ToolResultMessage::default()
+                }));
+            }
+        }
+    }
+}
+
+fn convert_answer(
+    answer: &AssistantMessage,
+    model: &Model,
+    rename: &impl Fn(&str, &AssistantMessage) -> String,
+    renamed: &mut HashMap<String, String>,
+) -> AssistantMessage {
+    let same = same_model(answer, model);
+    let mut out = answer.clone();
+    out.content.clear();
+    for block in &answer.content {
+        let kept = match block {
+            Block::Thinking(thinking) => {
+                let signed =
+                    thinking.redacted == Some(true) || thinking.thinking_signature.is_some();
+                let keep = same && (signed || !thinking.thinking.trim().is_empty());
+                keep.then(|| block.clone())
+            }
+            Block::Text(text) if !same => Some(Block::Text(TextBlock {
+                text: text.text.clone(),
+                ..TextBlock::default()
+            })),
+            Block::ToolCall(call) if !same => {
+                let mut call = call.clone();
+                call.thought_signature = None;
+                let id = rename(&call.id, answer);
+                renamed.insert(std::mem::replace(&mut call.id, id.clone()), id);
+                Some(Block::ToolCall(call))
+            }
+            Block::Unknown(_) => None,
+            other => Some(other.clone()),
+        };
+        out.content.extend(kept);
+    }
+    out
+}
+
+/// Replaces each run of images by one text block.
+fn without_images(blocks: Vec<Block>, placeholder: &str) -> Vec<Block> {
+    let mut out: Vec<Block> = Vec::with_capacity(blocks.len());
+    let mut in_run = false;
+    for block in blocks {
+        let image = matches!(block, Block::Image(_));
+        match (image, in_run) {
+            (true, false) => out.push(Block::text(placeholder)),
+            (true, true) => {}
+            (false, _) => out.push(block),
+        }
+        in_run = image;
+    }
+    out
+}

@@ -1,0 +1,61 @@
+//! A session as a file for others: the active branch as JSONL, the whole session as one HTML page.
+
+use std::path::Path;
+
+use super::projection::Entries;
+use super::store::{Header, Session, StoreError, disk};
+use crate::entry::{EntryId, iso_time};
+
+impl Session {
+    /// Returns the active branch as a session file: every entry of the path, chained anew.
+    pub fn export_jsonl(&mut self) -> String {
+        let mut out = String::new();
+        self.export_lines(|line| {
+            out.push_str(line);
+            out.push('\n');
+            Ok(())
+        })
+        // Appending to a text cannot fail.
+        .unwrap_or(());
+        out
+    }
+
+    /// Writes the active branch to a file; folders are made as needed, an existing file is replaced.
+    ///
+    /// # Errors
+    /// [`StoreError::Write`].
+    pub fn export_jsonl_to(&mut self, path: &Path) -> Result<(), StoreError> {
+        use std::io::Write as _;
+        let failed = |source| StoreError::Write {
+            path: path.to_owned(),
+            source,
+        };
+        let mut out = std::io::BufWriter::new(disk::export_file(path).map_err(failed)?);
+        self.export_lines(|line| writeln!(out, "{line}"))
+            .map_err(failed)?;
+        out.flush().map_err(failed)
+    }
+
+    fn export_lines(
+        &mut self,
+        mut write: impl FnMut(&str) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let now = iso_time(self.now_ms());
+        let header = Header::new(self.id_text(), &now, &self.cwd().to_string_lossy(), None);
+        write(&header.line())?;
+        let mut parent: Option<EntryId> = None;
+        for pos in self.path() {
+            let Some(entry) = self.entry(pos) else {
+                continue;
+            };
+            // An entry may span lines only if JSON whitespace does: it stood on one line, so it goes on one line.
+            write(
+                entry
+                    .with_parent(parent.as_ref().map(EntryId::as_str))
+                    .trim(),
+            )?;
+            parent = Some(entry.id().clone());
+        }
+        Ok(())
+    }
+}
