@@ -22,7 +22,6 @@ pub mod opener;
 pub mod outbox;
 mod prompt;
 mod requests;
-mod review;
 pub mod review_view;
 mod sessions;
 pub mod slot;
@@ -32,9 +31,10 @@ pub mod workspace;
 
 use editor::transport::Stdio;
 use editor::{Editor, Notification};
-use face::Face;
+use face::{Face, Panel};
 use opener::{Opener, Setup};
 use outbox::Outbox;
+use review_view::ReviewView;
 use workspace::EditorWorkspace;
 
 /// How long the end may take: Neovim waits for this process when it quits.
@@ -62,8 +62,10 @@ pub async fn run(connection: Connection, setup: Setup) -> Result<(), String> {
     ));
     let opener = Opener::new(setup, workspace.clone(), &hello.config, &hello.cwd)?;
     let outbox = Outbox::default();
-    let review = review::start(opener.gate().clone(), workspace, &hello.cwd, &outbox);
-    let panels = HashMap::from([("review", review)]);
+    let review = ReviewView::new(opener.gate().clone(), workspace, &hello.cwd, outbox.clone());
+    // Ends with the gate, that is with the process.
+    tokio::spawn(review.clone().run());
+    let panels = HashMap::from([("review", review as Arc<dyn Panel>)]);
     let drawing = tokio::spawn(outbox.clone().run(editor.clone()));
     let face = Face::new(editor, outbox, opener, hello.config, panels);
     serve(&face, notes).await;
