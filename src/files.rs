@@ -5,6 +5,7 @@
 //! by itself: [`agent_dir::Places::from_env`] is given a look-up.
 
 pub mod agent_dir;
+pub mod errno;
 pub mod lock;
 pub mod replace;
 pub mod state;

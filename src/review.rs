@@ -16,6 +16,10 @@ use crate::agent::{ToolError, ToolOutput};
 use crate::workspace::FileState;
 
 pub mod gate;
+pub mod hunks;
+pub mod merge;
+pub mod records;
+pub mod report;
 
 /// Names a proposal for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -51,6 +55,8 @@ pub struct Change {
     pub plan: PlanFn,
     /// Fires when the run is aborted.
     pub cancel: CancellationToken,
+    /// Calls that this one was made by; a file one of them holds is an error, not a wait.
+    pub ancestors: Vec<String>,
 }
 
 /// Computes the target of a change from the file as it is at the head of the queue.

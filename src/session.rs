@@ -2,6 +2,8 @@
 //!
 //! Entry points: [`Runtime`] (the handle every face holds), [`RuntimeConfig`], and its language, [`protocol`].
 
+pub mod branch_summary;
+pub mod compaction;
 pub mod export;
 pub mod fork;
 pub mod listing;
@@ -10,6 +12,7 @@ pub mod protocol;
 pub mod runtime;
 pub mod store;
 pub mod tree;
+pub mod wire;
 
 pub use protocol::{Command, CommandError, Event, NoticeLevel};
-pub use runtime::{Runtime, RuntimeConfig, SessionChoice};
+pub use runtime::{Models, Runtime, RuntimeConfig, SessionChoice};

@@ -207,4 +207,20 @@ mod tests {
             );
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_tidy_path_stays_as_it_is(text in "(/?[a.]{0,3}){0,6}") {
+            let once = normalize(Path::new(&text));
+            proptest::prop_assert_eq!(&normalize(&once), &once);
+            let absolute = normalize(&Path::new("/").join(&text));
+            proptest::prop_assert!(absolute.components().all(|part| part != Component::ParentDir));
+        }
+
+        #[test]
+        fn a_session_folder_is_one_name(text in "\\PC{0,40}") {
+            let name = session_dir_name(&Path::new("/").join(&text));
+            proptest::prop_assert!(!name.contains(['/', '\\', ':']), "{}", name);
+        }
+    }
 }

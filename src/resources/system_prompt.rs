@@ -290,3 +290,32 @@ impl From<Map<String, Value>> for Sections {
         Self(map)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_patch_leads_from_any_state_to_any_other(
+            before in prop::collection::btree_map("[a-e]", "[a-z]{1,3}", 0..5),
+            after in prop::collection::btree_map("[a-e]", "[a-z]{1,3}", 0..5),
+        ) {
+            let sections = |map: &BTreeMap<String, String>| {
+                Sections(map.iter().map(|(name, text)| (name.clone(), text.as_str().into())).collect())
+            };
+            let (before, after) = (sections(&before), sections(&after));
+            let patch = after.patch_from(&before);
+            prop_assert_eq!(patch.is_none(), before == after);
+            let messages = [Some(before.into_map()), patch].map(|sections| SystemMessage {
+                sections,
+                ..SystemMessage::default()
+            });
+            prop_assert_eq!(Sections::replay(&messages), after);
+        }
+    }
+}

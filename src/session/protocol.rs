@@ -32,6 +32,23 @@ pub enum QueueMode {
     All,
 }
 
+impl QueueMode {
+    /// Returns the word of the protocol and of the settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OneAtATime => "one-at-a-time",
+            Self::All => "all",
+        }
+    }
+
+    /// Reads the word; `None` for any other text.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::OneAtATime, Self::All]
+            .into_iter()
+            .find(|mode| mode.as_str() == word)
+    }
+}
+
 /// Whether leaving a branch writes a summary of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SummaryWish {
@@ -129,6 +146,7 @@ pub enum Command {
     GetEntries {
         since: Option<String>,
     },
+    /// Answers `{treeJson, leafId}`: the tree as JSON text, because a long chain nests deeper than a value may.
     GetTree,
     GetLastAssistantText,
     SetSessionName {
@@ -158,6 +176,8 @@ pub enum Command {
     DeleteSession {
         path: PathBuf,
     },
+    /// All tools: `{tools: [{name, description, active}]}`.
+    GetTools,
     SetActiveTools {
         names: Vec<String>,
     },

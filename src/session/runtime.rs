@@ -5,17 +5,44 @@
 //! Invariants: a message is stored before the event that announces it; events of all sources have one order, the same
 //! for every subscriber; at most one run is active; every command gets exactly one answer.
 
+mod bash;
+mod commands;
+mod compact;
+mod core;
+mod drive;
+mod host;
+mod models;
+mod navigate;
+mod outbox;
+mod prompt;
+mod queries;
+mod queues;
+mod review;
+mod sessions;
+mod settings;
+mod state;
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::protocol::{Command, CommandError, Event};
+use self::commands::Order;
+use self::core::{Core, Reply};
+use self::queues::Queues;
+use self::state::State;
+use super::protocol::{Command, CommandError, Event, NoticeLevel};
+use super::store::{Session, Start};
 use crate::agent::Tool;
-use crate::ai::{Model, Provider, ThinkingLevel};
-use crate::extensions::Hooks;
+use crate::ai::{Model, Provider, RequestOptions, ThinkingLevel};
+use crate::extensions::{Hooks, Reason};
+use crate::resources::{LoadOptions, Resources};
 use crate::review::gate::Gate;
+
+pub use self::models::Models;
 
 /// Which session to begin with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,51 +60,96 @@ pub enum SessionChoice {
 
 /// What a runtime needs. Everything is given: nothing is read from the environment.
 pub struct RuntimeConfig {
-    /// Directory of the project.
-    pub cwd: PathBuf,
-    /// Agent directory (`~/.pi/agent`): settings, sessions.
-    pub agent_dir: PathBuf,
-    /// State directory of our own (commit records, checkpoints).
-    pub state_dir: PathBuf,
-    /// Where sessions go instead of the agent directory's folder.
-    pub session_dir: Option<PathBuf>,
+    /// Where settings, skills, templates and context files are read from; also the directory of the project.
+    pub load: LoadOptions,
+    /// Where sessions go instead of where the settings say (`--session-dir`).
+    pub session_dir: Option<String>,
     /// Which session.
     pub session: SessionChoice,
+    /// Id of a new session instead of a fresh one.
+    pub session_id: Option<String>,
+    /// Name to give the session.
+    pub session_name: Option<String>,
     /// Answers requests.
     pub provider: Arc<dyn Provider>,
-    /// Models that can be chosen, in listing order.
-    pub models: Vec<Arc<Model>>,
-    /// The model of a new session.
+    /// What every request carries (`--api-key` and the like).
+    pub options: RequestOptions,
+    /// Models that can be chosen.
+    pub models: Arc<dyn Models>,
+    /// The model of a new session, and of an old one whose model is gone.
     pub model: Option<Arc<Model>>,
-    /// Thinking level of a new session, before clamping to the model.
-    pub thinking: ThinkingLevel,
+    /// Thinking level of a new session, before clamping to the model; settings decide when absent.
+    pub thinking: Option<ThinkingLevel>,
     /// Tools, in the order in which the model is told of them.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// Names of the tools that are active at first; all when absent.
+    pub active_tools: Option<Vec<String>>,
     /// The review gate the tools write through.
     pub gate: Gate,
     /// Extensions.
     pub hooks: Arc<dyn Hooks>,
 }
 
-/// A handle on a running session.
+/// A handle on a running session. Clones share it; it ends with [`Runtime::shutdown`].
 #[derive(Clone)]
 pub struct Runtime {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    config: RuntimeConfig,
+    core: Arc<Core>,
+    orders: mpsc::UnboundedSender<Order>,
 }
 
 impl Runtime {
-    /// Opens the session and starts the tasks behind it. Must be called inside a tokio runtime.
+    /// Reads settings and resources, opens the session and starts the tasks behind it. Blocks on the file system, and
+    /// must be called inside a tokio runtime.
     ///
     /// # Errors
     /// One line that says which session could not be opened and why.
     pub fn start(config: RuntimeConfig) -> Result<Self, CommandError> {
-        Ok(Self {
-            inner: Arc::new(Inner { config }),
-        })
+        let resources = Resources::load(&config.load);
+        Self::start_with(config, resources)
+    }
+
+    /// As [`Runtime::start`], with resources that were read before.
+    ///
+    /// # Errors
+    /// One line that says which session could not be opened and why.
+    pub fn start_with(config: RuntimeConfig, resources: Resources) -> Result<Self, CommandError> {
+        let session = open_session(&config, &resources)?;
+        let mut state = State {
+            cwd: session.cwd().to_owned(),
+            session,
+            model: config.model.clone(),
+            thinking: ThinkingLevel::Off,
+            queues: Queues::from_settings(resources.settings.effective()),
+            resources,
+            run: None,
+            summarizing: None,
+            compacting: false,
+            held: Vec::new(),
+            beside: std::collections::VecDeque::new(),
+            shells: Vec::new(),
+            active_tools: config.active_tools.clone(),
+        };
+        let thinking = config.thinking.or_else(|| {
+            let model = state.model.as_ref()?;
+            state.preferred_level(model)
+        });
+        state.thinking = state.clamp(thinking.unwrap_or(ThinkingLevel::Medium));
+        let name = config.session_name.clone();
+        let core = Core::new(config, state);
+        core.with(|state| {
+            for diagnostic in &state.resources.diagnostics {
+                core.notice(NoticeLevel::Warning, diagnostic.message.clone());
+            }
+            sessions::begin_session(&core, state);
+            if let Some(name) = name {
+                let stored = state.session.append_session_info(&name);
+                state.report(&core, stored.map(drop));
+            }
+        });
+        let (orders, inbox) = mpsc::unbounded_channel();
+        core.tasks.spawn(commands::serve(Arc::clone(&core), inbox));
+        review::follow(&core);
+        Ok(Self { core, orders })
     }
 
     /// Carries out a command and returns its data. Commands run side by side; a long one (`Abort`, `Compact`, `Bash`)
@@ -87,28 +159,75 @@ impl Runtime {
     /// # Errors
     /// One line that says what could not be done and why.
     pub async fn request(&self, command: Command) -> Result<Value, CommandError> {
-        let _ = (&self.inner.config.cwd, command);
-        Err(CommandError::new("not built yet"))
+        let gone = || CommandError::new("the session is closed");
+        let (reply, waits) = commands::waiter();
+        self.orders.send((command, reply)).map_err(|_| gone())?;
+        let answer = waits.await.map_err(|_| gone())?;
+        self.core.outbox.handed_on().await;
+        answer
     }
 
     /// Hands in a command whose answer comes as [`Event::Response`] with `tag`, in order with the other events.
     /// Returns at once; for faces whose wire shows that order.
     pub fn submit(&self, command: Command, tag: u64) {
-        let _ = (command, tag);
+        let order = (command, Reply::Tagged(tag));
+        if let Err(mpsc::error::SendError((_, reply))) = self.orders.send(order) {
+            reply.send(&self.core, Err(CommandError::new("the session is closed")));
+        }
     }
 
     /// Subscribes to all events from now on. The channel holds `capacity` events; when it is full everyone waits: the
     /// run goes on only when the slowest face has caught up. Drop the receiver to unsubscribe.
     pub fn subscribe(&self, capacity: usize) -> mpsc::Receiver<Arc<Event>> {
-        mpsc::channel(capacity).1
+        self.core.outbox.subscribe(capacity)
     }
 
     /// The review gate of this session, for snapshots of proposals.
     pub fn gate(&self) -> &Gate {
-        &self.inner.config.gate
+        &self.core.config.gate
+    }
+
+    /// Header of the active session file, as its first line.
+    pub fn header(&self) -> Value {
+        self.core
+            .with(|state| Value::Object(state.session.header().fields().clone()))
+    }
+
+    /// Looks at the active session.
+    pub fn with_session<T>(&self, look: impl FnOnce(&Session) -> T) -> T {
+        self.core.with(|state| look(&state.session))
     }
 
     /// Ends everything: aborts the run (its aborted turn is stored), cancels open proposals, ends processes. Returns
     /// when nothing runs any more. Later commands fail.
-    pub async fn shutdown(&self) {}
+    pub async fn shutdown(&self) {
+        let core = &self.core;
+        core.abort();
+        core.with(|state| state.shells.iter().for_each(|shell| shell.cancel()));
+        core.config.gate.cancel(None).await;
+        core.stop.cancel();
+        core.tasks.close();
+        core.tasks.wait().await;
+        core.config.hooks.session_shutdown(Reason::Quit, None).await;
+    }
+}
+
+fn open_session(config: &RuntimeConfig, resources: &Resources) -> Result<Session, CommandError> {
+    let cwd = &config.load.cwd;
+    let start = Start {
+        id: config.session_id.clone(),
+        ..Start::default()
+    };
+    let setting = resources.settings.effective().get("sessionDir");
+    let dir = config.load.places.sessions_for(
+        cwd,
+        config.session_dir.as_deref(),
+        setting.and_then(Value::as_str),
+    );
+    Ok(match &config.session {
+        SessionChoice::InMemory => Session::in_memory(cwd, start)?,
+        SessionChoice::New => Session::create(&dir, cwd, start)?,
+        SessionChoice::Open(path) => Session::open(path, cwd, start)?,
+        SessionChoice::Continue => Session::create(&dir, cwd, start)?,
+    })
 }

@@ -86,3 +86,61 @@ fn migrate_retry(values: &mut Map<String, Value>) {
         provider.entry("maxRetryDelayMs").or_insert(delay);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            "[a-z]{0,3}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                object(inner).prop_map(Value::from),
+            ]
+        })
+    }
+
+    fn object(value: impl Strategy<Value = Value>) -> impl Strategy<Value = Map<String, Value>> {
+        let entries = prop::collection::vec(("[a-d]", value), 0..4);
+        entries.prop_map(|entries| entries.into_iter().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_changes_nothing(values in object(json())) {
+            prop_assert_eq!(&effective(&values, &Map::new()), &values);
+            prop_assert_eq!(&effective(&Map::new(), &values), &values);
+            prop_assert_eq!(&effective(&values, &values), &values);
+        }
+
+        #[test]
+        fn the_project_has_the_last_word(global in object(json()), project in object(json())) {
+            let merged = effective(&global, &project);
+            for (key, value) in &project {
+                if !value.is_object() {
+                    prop_assert_eq!(merged.get(key), Some(value));
+                }
+            }
+            for key in global.keys() {
+                prop_assert!(merged.contains_key(key));
+            }
+        }
+
+        #[test]
+        fn reading_old_keys_twice_is_reading_them_once(values in object(json())) {
+            let mut once = values;
+            migrate(&mut once);
+            let mut twice = once.clone();
+            migrate(&mut twice);
+            prop_assert_eq!(once, twice);
+        }
+    }
+}

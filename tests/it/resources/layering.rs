@@ -246,3 +246,17 @@ fn a_reload_sees_what_changed_on_disk() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("settings.json:1:"), "{warnings:?}");
 }
+
+#[test]
+fn a_filter_may_name_the_home_folder() {
+    let world = World::project();
+    world.make(&json!([
+        {"path": "$AGENT/settings.json", "content": "{\"skills\": [\"~/more\", \"-~/more/a\", \"!~/.agents/**\"]}"},
+        {"path": "$HOME/more/a/SKILL.md", "content": "---\ndescription: d\n---\n"},
+        {"path": "$HOME/more/b/SKILL.md", "content": "---\ndescription: d\n---\n"},
+        {"path": "$HOME/.agents/skills/c/SKILL.md", "content": "---\ndescription: d\n---\n"},
+    ]));
+    let loaded = load(&world, &json!({"projectTrusted": true}));
+    let names: Vec<&str> = loaded.skills.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["b"]);
+}

@@ -20,8 +20,9 @@ use pi_nvim::agent::{
 };
 use pi_nvim::ai::message::ToolCall;
 use pi_nvim::ai::{Block, Model};
-use pi_nvim::review::gate::Gate;
+use pi_nvim::review::gate::{Gate, GateConfig};
 use pi_nvim::tools::{ToolEnv, ToolOptions, builtin};
+use pi_nvim::workspace::disk::DiskWorkspace;
 use pi_nvim::workspace::{Commit, CommitOutcome, FileState, Workspace};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -358,7 +359,10 @@ fn env_of(case: &Case, setup: &Setup) -> ToolEnv {
 pub(crate) fn test_env(setup: &Setup) -> ToolEnv {
     ToolEnv {
         workspace: Arc::new(Buffers::default()),
-        gate: Gate {},
+        gate: Gate::new(GateConfig::new(
+            Arc::new(DiskWorkspace::default()),
+            &setup.cwd,
+        )),
         options: ToolOptions {
             home: setup.home.clone(),
             tmp_dir: setup.tmp.clone(),
@@ -457,6 +461,14 @@ impl Setup {
             }
             None if tree(&self.home) == self.home_before => Ok(()),
             None => Err("the home directory changed".to_owned()),
+        }
+    }
+
+    /// What a file under the working directory held before the calls.
+    pub(crate) fn bytes_before(&self, name: &str) -> Vec<u8> {
+        match self.before.get(name).map(|entry| &entry.kind) {
+            Some(Kind::File(bytes)) => bytes.clone(),
+            _ => Vec::new(),
         }
     }
 

@@ -1,0 +1,260 @@
+---Loaded buffers as files: finding them by real path, describing them, following their changes.
+---Nothing here decides anything; core asks, and is told when a watched buffer changed.
+
+local api = vim.api
+
+---@class (exact) pi.review.BufferInfo
+---@field buf integer
+---@field changedtick integer
+---@field modified boolean
+---@field fileformat 'unix'|'dos'|'mac'
+---@field bomb boolean
+---@field endofline boolean
+---@field encoding string 'fileencoding', lower case, 'utf-8' when empty
+---@field readonly boolean
+---@field modifiable boolean
+---@field line_count integer 0 for a buffer that would be written as an empty file
+---@field swap boolean whether another process holds a swap file for it
+---@field insert boolean whether the user types in it right now
+
+---@class (exact) pi.review.Watch
+---@field path string
+---@field dirty_first integer?
+---@field dirty_last integer?
+---@field timer uv.uv_timer_t?
+
+local M = {}
+
+---@class (exact) pi.review.buffers.State
+---@field real table<integer, {name: string, real: string}>
+---@field watched table<integer, pi.review.Watch>
+---@field on_change fun(change: {path: string, buf: integer, changedtick: integer, first: integer, last: integer})?
+local state = { real = {}, watched = {}, on_change = nil }
+
+---How long changes of a buffer are collected before core hears of them.
+local NOTIFY_MS = 100
+
+---Returns the real path of a name; the parent is resolved when the file does not exist.
+---@param name string
+---@return string
+function M.real_path(name)
+  local real = vim.uv.fs_realpath(name)
+  if real then
+    return real
+  end
+  local parent = vim.uv.fs_realpath(vim.fs.dirname(name))
+  return parent and vim.fs.joinpath(parent, vim.fs.basename(name)) or vim.fs.normalize(name)
+end
+
+---@param buf integer
+---@return string?
+local function real_of(buf)
+  local name = api.nvim_buf_get_name(buf)
+  if name == '' or vim.bo[buf].buftype ~= '' or name:match('^%a[%w+.-]+://') then
+    return nil
+  end
+  local known = state.real[buf]
+  if not known or known.name ~= name then
+    known = { name = name, real = M.real_path(name) }
+    state.real[buf] = known
+  end
+  return known.real
+end
+
+---Returns the loaded buffer of a file, by real path.
+---@param path string real path
+---@return integer?
+function M.find(path)
+  for _, buf in ipairs(api.nvim_list_bufs()) do
+    if api.nvim_buf_is_loaded(buf) and real_of(buf) == path then
+      return buf
+    end
+  end
+end
+
+---Whether the user is in Insert or Replace mode in this buffer.
+---@param buf integer
+---@return boolean
+function M.typing_in(buf)
+  return api.nvim_get_current_buf() == buf and api.nvim_get_mode().mode:match('^[iR]') ~= nil
+end
+
+---@param buf integer
+---@return integer
+local function written_lines(buf)
+  local count = api.nvim_buf_line_count(buf)
+  if count == 1 and api.nvim_buf_get_lines(buf, 0, 1, false)[1] == '' then
+    return api.nvim_buf_call(buf, function()
+      return vim.fn.wordcount().bytes
+    end) == 0 and 0 or 1
+  end
+  return count
+end
+
+---@param buf integer
+---@return pi.review.BufferInfo
+function M.describe(buf)
+  local bo = vim.bo[buf]
+  return {
+    buf = buf,
+    changedtick = api.nvim_buf_get_changedtick(buf),
+    modified = bo.modified,
+    fileformat = bo.fileformat,
+    bomb = bo.bomb,
+    endofline = bo.endofline,
+    encoding = bo.fileencoding == '' and 'utf-8' or bo.fileencoding:lower(),
+    readonly = bo.readonly,
+    modifiable = bo.modifiable,
+    line_count = written_lines(buf),
+    swap = vim.b[buf].pi_swap == true,
+    insert = M.typing_in(buf),
+  }
+end
+
+---Describes the loaded buffer of a file; an unmodified one is compared with the disk first and reloaded when it is old.
+---@param path string real path
+---@return pi.review.BufferInfo? nil when no loaded buffer shows the file
+function M.info(path)
+  vim.validate('path', path, 'string')
+  local buf = M.find(path)
+  if not buf then
+    return nil
+  end
+  local may_reload = vim.o.autoread or vim.bo[buf].autoread
+  if not vim.bo[buf].modified and may_reload and vim.fn.mode() ~= 'c' and not M.typing_in(buf) then
+    vim.cmd('silent! checktime ' .. buf)
+  end
+  if not api.nvim_buf_is_loaded(buf) then
+    return nil
+  end
+  return M.describe(buf)
+end
+
+---Describes all modified buffers that have a file.
+---@return {path: string, info: pi.review.BufferInfo}[]
+function M.all_modified()
+  local found = {}
+  for _, buf in ipairs(api.nvim_list_bufs()) do
+    if api.nvim_buf_is_loaded(buf) and vim.bo[buf].modified then
+      local path = real_of(buf)
+      if path then
+        found[#found + 1] = { path = path, info = M.describe(buf) }
+      end
+    end
+  end
+  return found
+end
+
+---@param buf integer
+local function report(buf)
+  local watch = state.watched[buf]
+  if not watch or not watch.dirty_first then
+    return
+  end
+  local first, last = watch.dirty_first, watch.dirty_last or watch.dirty_first
+  watch.dirty_first, watch.dirty_last = nil, nil
+  if state.on_change and api.nvim_buf_is_valid(buf) then
+    state.on_change({
+      path = watch.path,
+      buf = buf,
+      changedtick = api.nvim_buf_get_changedtick(buf),
+      first = first,
+      last = last,
+    })
+  end
+end
+
+---@param buf integer
+---@param first integer
+---@param last integer
+local function touch(buf, first, last)
+  local watch = state.watched[buf]
+  if not watch then
+    return
+  end
+  watch.dirty_first = math.min(watch.dirty_first or first, first)
+  watch.dirty_last = math.max(watch.dirty_last or last, last)
+  watch.timer = watch.timer or vim.uv.new_timer()
+  if watch.timer and not watch.timer:is_active() then
+    watch.timer:start(
+      NOTIFY_MS,
+      0,
+      vim.schedule_wrap(function()
+        report(buf)
+      end)
+    )
+  end
+end
+
+---Stops following a buffer.
+---@param buf integer
+function M.unwatch(buf)
+  local watch = state.watched[buf]
+  state.watched[buf] = nil
+  if watch and watch.timer then
+    watch.timer:stop()
+    watch.timer:close()
+  end
+end
+
+---Follows the changes of a buffer until `unwatch` or until it goes away.
+---@param buf integer
+---@param path string real path
+function M.watch(buf, path)
+  if state.watched[buf] then
+    state.watched[buf].path = path
+    return
+  end
+  ---@type pi.review.Watch
+  local mine = { path = path }
+  state.watched[buf] = mine
+  api.nvim_buf_attach(buf, false, {
+    on_lines = function(_, _, _, first, _, last)
+      if state.watched[buf] ~= mine then
+        return true
+      end
+      touch(buf, first, last)
+    end,
+    on_reload = function()
+      if state.watched[buf] == mine then
+        touch(buf, 0, api.nvim_buf_line_count(buf))
+      end
+    end,
+    on_detach = function()
+      if state.watched[buf] == mine then
+        M.unwatch(buf)
+      end
+    end,
+  })
+end
+
+---Brings a loaded buffer up to date after core wrote its file.
+---@param buf integer
+function M.reload(buf)
+  if not api.nvim_buf_is_loaded(buf) or vim.bo[buf].modified then
+    return
+  end
+  local tick = api.nvim_buf_get_changedtick(buf)
+  vim.cmd('silent! checktime ' .. buf)
+  if api.nvim_buf_is_loaded(buf) and api.nvim_buf_get_changedtick(buf) == tick then
+    -- A buffer made for a file that did not exist yet is not looked at by `checktime`.
+    api.nvim_buf_call(buf, function()
+      vim.cmd('silent! keepalt edit')
+    end)
+  end
+end
+
+---Sets who hears of changes.
+---@param on_change fun(change: table)
+function M.on_change(on_change)
+  state.on_change = on_change
+end
+
+---Forgets what is cached about a buffer.
+---@param buf integer
+function M.forget(buf)
+  state.real[buf] = nil
+  M.unwatch(buf)
+end
+
+return M

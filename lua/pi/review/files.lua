@@ -1,0 +1,94 @@
+---Showing files: the window that may be used, and loading without prompts.
+
+local api = vim.api
+local buffers = require('pi.review.buffers')
+
+local M = {}
+
+---@type string[] filetypes of side bars and dashboards
+local skipped = { 'NvimTree', 'neo-tree', 'netrw', 'aerial', 'Outline', 'alpha', 'dashboard', 'qf' }
+
+---Whether a window may be used to show a file.
+---@param win integer
+---@return boolean
+function M.is_normal(win)
+  local buf = api.nvim_win_get_buf(win)
+  local wo = vim.wo[win]
+  return api.nvim_win_get_config(win).relative == ''
+    and not wo.winfixbuf
+    and not wo.previewwindow
+    and not wo.diff
+    and vim.fn.win_gettype(win) == ''
+    and (vim.bo[buf].buftype == '' or vim.startswith(api.nvim_buf_get_name(buf), 'pi://proposal/'))
+    and not vim.list_contains(skipped, vim.bo[buf].filetype)
+end
+
+---The window for a file: one that shows it, the last used normal one, any normal one, or a new split.
+---@param buf integer
+---@return integer
+function M.target_window(buf)
+  local wins = api.nvim_tabpage_list_wins(0)
+  local current = api.nvim_get_current_win()
+  local order = { current, vim.fn.win_getid(vim.fn.winnr('#')) }
+  vim.list_extend(order, wins)
+  for _, win in ipairs(order) do
+    if api.nvim_win_is_valid(win) and api.nvim_win_get_buf(win) == buf then
+      return win
+    end
+  end
+  for _, win in ipairs(order) do
+    if api.nvim_win_is_valid(win) and M.is_normal(win) then
+      return win
+    end
+  end
+  return api.nvim_open_win(buf, false, { split = 'left', win = wins[1] })
+end
+
+---Shows a buffer in the window for it and goes there. Nothing modified is ever lost: the old buffer is hidden.
+---@param buf integer
+---@param focus boolean
+---@return integer win
+function M.show(buf, focus)
+  local win = M.target_window(buf)
+  if api.nvim_win_get_buf(win) ~= buf then
+    api.nvim_win_call(win, function()
+      vim.cmd('keepalt hide buffer ' .. buf)
+    end)
+  end
+  if focus then
+    api.nvim_set_current_win(win)
+  end
+  return win
+end
+
+---Loads a file without asking anything. A file that another Neovim has open is loaded all the same and remembered.
+---@param real string real path
+---@return integer? buf
+---@return string? err
+function M.load(real)
+  local known = buffers.find(real)
+  if known then
+    return known
+  end
+  local buf = vim.fn.bufadd(vim.fn.fnamemodify(real, ':.'))
+  local shortmess, swapped = vim.o.shortmess, false
+  local group = api.nvim_create_augroup('pi.review.load', { clear = true })
+  api.nvim_create_autocmd('SwapExists', {
+    group = group,
+    callback = function()
+      swapped = true
+    end,
+  })
+  vim.opt.shortmess:append('A')
+  -- Loading runs other people's autocommands, and the file may be unreadable.
+  local ok, err = pcall(vim.fn.bufload, buf)
+  vim.o.shortmess = shortmess
+  api.nvim_del_augroup_by_id(group)
+  if not ok then
+    return nil, tostring(err)
+  end
+  vim.b[buf].pi_swap = swapped or nil
+  return buf
+end
+
+return M

@@ -1,0 +1,810 @@
+//! Carries one proposal from its place in the queue to its result.
+//!
+//! Each proposal has one task. It waits for the head of its file's line, reads, plans, waits for decisions, commits, and
+//! holds its place until all that has settled. An abort is looked at between these steps and never inside a commit.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::super::merge::Moved;
+use super::super::records::{CommitRecord, KeptResult, content_name};
+use super::super::report::{Settled, Settlement, stale_text};
+use super::super::{
+    ChangeResult, ChangeTool, HunkState, PlanFn, Planned, ProposalId, ProposalState, ReviewEvent,
+    hunks,
+};
+use super::entry::{Entry, Ids, Merged, Work, Written};
+use super::policy::Verdict;
+use super::{Reviewer, Shared, State, undo};
+use crate::agent::{ErrorClass, ToolError, ToolOutput};
+use crate::files::errno::describe;
+use crate::files::replace::is_read_only;
+use crate::files::state::fingerprint;
+use crate::workspace::disk::read_state;
+use crate::workspace::queue::{Place, QueueError, Ticket};
+use crate::workspace::{Commit, CommitOutcome, FileState, Origin};
+
+/// How often a commit merges again because the file moved under it.
+const MAX_ROUNDS: usize = 5;
+
+/// How a proposal ends.
+enum End {
+    Cancelled,
+    Failed(ToolError),
+    /// All hunks were given up as stale.
+    Stale(ToolOutput),
+    Done(ToolOutput),
+}
+
+/// What a commit came to.
+enum Step {
+    End(End),
+    /// Back to the person, with one line that says why, and what the model is told if there is no person.
+    Again(String, ToolError),
+}
+
+/// A task that ended in a panic: the call gets an error, the program goes on.
+pub(super) fn crashed(error: &tokio::task::JoinError) -> ToolError {
+    tracing::error!(%error, "a change came to an end it should not have");
+    ToolError::new(
+        ErrorClass::Other,
+        "The change could not be worked out because of an internal error. Read the file before trying something different.",
+    )
+}
+
+/// Runs a proposal to its end.
+pub(super) async fn carry(
+    shared: Arc<Shared>,
+    id: ProposalId,
+    plan: PlanFn,
+    ticket: Ticket,
+) -> ChangeResult {
+    // However this task ends, nobody waits for it for ever.
+    let _settled = SettleGuard {
+        shared: Arc::clone(&shared),
+        id,
+    };
+    let Some((cancel, wake)) =
+        shared.look(id, |entry| (entry.cancel.clone(), Arc::clone(&entry.wake)))
+    else {
+        return Err(ToolError::aborted());
+    };
+    let driver = Driver {
+        shared,
+        id,
+        cancel,
+        wake,
+    };
+    let (end, place) = match driver.take_place(ticket).await {
+        Ok(place) => {
+            let end = match driver.plan(&place, plan).await {
+                Ok(asks) => driver.review(&place, asks).await,
+                Err(end) => end,
+            };
+            (end, Some(place))
+        }
+        Err(end) => (end, None),
+    };
+    let result = driver.settle(end);
+    drop(place);
+    result
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    id: ProposalId,
+    cancel: CancellationToken,
+    wake: Arc<Notify>,
+}
+
+impl Driver {
+    fn look<R>(&self, look: impl FnOnce(&mut Entry) -> R) -> Result<R, End> {
+        // The entry of a proposal outlives its task; without it there is nothing left to do.
+        self.shared.look(self.id, look).ok_or(End::Cancelled)
+    }
+
+    /// Waits for the head of the file's line. Refused or aborted, it leaves the line at once.
+    async fn take_place(&self, ticket: Ticket) -> Result<Place, End> {
+        let queued = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(End::Cancelled),
+            queued = ticket.queued() => queued,
+        };
+        let queued = match queued {
+            Ok(queued) => queued,
+            Err(error) => {
+                let path = self.look(|entry| entry.path_given.clone())?;
+                return Err(End::Failed(queue_error(&path, error)));
+            }
+        };
+        self.look(|entry| {
+            entry.real_path = queued.key().to_owned();
+            entry.touch();
+        })?;
+        self.shared.state.lock().changed(self.id);
+        let head = queued.head();
+        tokio::pin!(head);
+        loop {
+            let woken = self.wake.notified();
+            if let Some(reason) = self.look(|entry| entry.refused.clone())? {
+                return Err(self.refused_unseen(reason.as_deref()));
+            }
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Err(End::Cancelled),
+                place = &mut head => return Ok(place),
+                () = woken => {}
+            }
+        }
+    }
+
+    /// Everything pending was refused before this one was even computed.
+    fn refused_unseen(&self, reason: Option<&str>) -> End {
+        let path = match self.look(|entry| entry.path_given.clone()) {
+            Ok(path) => path,
+            Err(end) => return end,
+        };
+        let start = format!("The user rejected this change to {path}; the file is unchanged.");
+        let text = match reason {
+            Some(reason) => format!("{start} Reason: {reason}"),
+            None => {
+                format!("{start} Do not retry the same change; ask or propose something different.")
+            }
+        };
+        End::Done(ToolOutput {
+            is_error: true,
+            terminate: reason.is_none() && self.shared.stop_on_reject,
+            ..ToolOutput::text(text)
+        })
+    }
+
+    /// Reads the base, lets the tool compute its target and makes hunks. Returns whether a person decides.
+    async fn plan(&self, place: &Place, plan: PlanFn) -> Result<bool, End> {
+        let (tool, path_given) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
+        let verdict = self.verdict(place.key())?;
+        if verdict == Verdict::Refuse {
+            let text = format!(
+                "Changes to files are not accepted in this session (review mode `readonly` or `reject`); {path_given} is unchanged."
+            );
+            return Err(End::Failed(ToolError::new(ErrorClass::Rejected, text)));
+        }
+        if self.cancel.is_cancelled() {
+            return Err(End::Cancelled);
+        }
+        let base = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(End::Cancelled),
+            base = self.shared.workspace.state(place.key()) => base,
+        };
+        let base = base
+            .map_err(|error| End::Failed(io_error(tool, &path_given, Some(place.key()), &error)))?;
+        let asks = verdict == Verdict::Ask;
+        let work = Plan {
+            tool,
+            path_given,
+            real_path: place.key().to_owned(),
+            join: self.shared.join,
+            asks,
+        };
+        let planned = tokio::task::spawn_blocking(move || work.make(base, plan))
+            .await
+            .map_err(|error| End::Failed(crashed(&error)))?
+            .map_err(End::Failed)?;
+        if self.cancel.is_cancelled() {
+            return Err(End::Cancelled);
+        }
+        self.open(planned, verdict)?;
+        Ok(asks)
+    }
+
+    fn verdict(&self, real_path: &Path) -> Result<Verdict, End> {
+        let mut state = self.shared.state.lock();
+        let entry = state.entries.get(&self.id).ok_or(End::Cancelled)?;
+        let reviewed = state.reviewer == Reviewer::Person;
+        let (verdict, mode) =
+            state.verdict(&self.shared.cwd, &entry.session, &entry.path, real_path);
+        if let Some(entry) = state.entries.get_mut(&self.id) {
+            entry.mode = mode;
+            entry.reviewed = reviewed;
+        }
+        Ok(verdict)
+    }
+
+    fn open(&self, planned: Ready, verdict: Verdict) -> Result<(), End> {
+        let mut state = self.shared.state.lock();
+        let mut next_hunk = state.next_hunk;
+        let cwd = &self.shared.cwd;
+        let entry = state.entries.get_mut(&self.id).ok_or(End::Cancelled)?;
+        let mut work = Work::new(
+            planned.base,
+            planned.planned,
+            planned.spans,
+            Ids(&mut next_hunk),
+        );
+        match verdict {
+            Verdict::Write { unreviewed } => {
+                for piece in &mut work.pieces {
+                    piece.hunk.state = HunkState::Accepted;
+                }
+                entry.unreviewed = unreviewed;
+            }
+            Verdict::Ask | Verdict::Refuse => {
+                entry.notice = notice(entry, &work.base, cwd, planned.read_only);
+            }
+        }
+        entry.work = Some(work);
+        if verdict == Verdict::Ask {
+            entry.state = ProposalState::Open;
+        }
+        state.next_hunk = next_hunk;
+        state.changed(self.id);
+        Ok(())
+    }
+
+    /// Waits for decisions and commits, until that settles the proposal.
+    async fn review(&self, place: &Place, asks: bool) -> End {
+        loop {
+            if asks && let Err(end) = self.decided().await {
+                return end;
+            }
+            let step = match self.commit(place).await {
+                Ok(step) => step,
+                Err(end) => return end,
+            };
+            match step {
+                Step::End(end) => return end,
+                Step::Again(notice, _) if asks => {
+                    let mut state = self.shared.state.lock();
+                    if let Some(entry) = state.entries.get_mut(&self.id) {
+                        entry.state = ProposalState::Open;
+                        entry.notice = Some(notice);
+                    }
+                    state.changed(self.id);
+                }
+                Step::Again(_, error) => return End::Failed(error),
+            }
+        }
+    }
+
+    /// Waits until every hunk is decided; the proposal is `applying` from then on.
+    async fn decided(&self) -> Result<(), End> {
+        loop {
+            let woken = self.wake.notified();
+            tokio::pin!(woken);
+            // Counted as waiting before the look, so that a decision between the two is not missed.
+            woken.as_mut().enable();
+            if self.cancel.is_cancelled() {
+                return Err(End::Cancelled);
+            }
+            {
+                let mut state = self.shared.state.lock();
+                let entry = state.entries.get_mut(&self.id).ok_or(End::Cancelled)?;
+                if entry.is_decided() {
+                    entry.state = ProposalState::Applying;
+                    state.changed(self.id);
+                    return Ok(());
+                }
+            }
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Err(End::Cancelled),
+                () = &mut woken => {}
+            }
+        }
+    }
+
+    async fn commit(&self, place: &Place) -> Result<Step, End> {
+        let nothing = self.look(|entry| {
+            entry.state = ProposalState::Applying;
+            entry.count(HunkState::Accepted) == 0
+        })?;
+        self.shared.state.lock().changed(self.id);
+        if nothing {
+            return self.nothing_to_write().map(Step::End);
+        }
+        let _lock = self.shared.queue.write_lock(place.key()).await;
+        for _ in 0..MAX_ROUNDS {
+            match self.round(place).await? {
+                Some(step) => return Ok(step),
+                None => continue,
+            }
+        }
+        let path = self.look(|entry| {
+            entry.notice = None;
+            if let Some(work) = &mut entry.work {
+                for piece in &mut work.pieces {
+                    if piece.hunk.state == HunkState::Accepted {
+                        piece.before_stale = HunkState::Pending;
+                        piece.hunk.state = HunkState::Stale;
+                    }
+                }
+            }
+            entry.path_given.clone()
+        })?;
+        Ok(Step::Again(
+            format!("{path} keeps changing while it is written; decide again when it is quiet"),
+            ToolError::new(ErrorClass::Stale, stale_text(&path)),
+        ))
+    }
+
+    /// Every hunk was refused or given up, or there never was one.
+    fn nothing_to_write(&self) -> Result<End, End> {
+        let shared = &self.shared;
+        self.look(|entry| {
+            let all_stale = entry.work.as_ref().is_some_and(|work| {
+                !work.pieces.is_empty()
+                    && work
+                        .pieces
+                        .iter()
+                        .all(|piece| piece.hunk.state == HunkState::Stale)
+            });
+            let unchanged = entry
+                .work
+                .as_ref()
+                .map(|work| Arc::clone(&work.current.bytes))
+                .unwrap_or_default();
+            let output = report(shared, entry, &unchanged, &unchanged);
+            if all_stale {
+                End::Stale(output)
+            } else {
+                End::Done(output)
+            }
+        })
+    }
+
+    /// Merges onto the file as it is and writes. `None` when it moved in between.
+    async fn round(&self, place: &Place) -> Result<Option<Step>, End> {
+        let (tool, path) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
+        let current = match self.shared.workspace.state(place.key()).await {
+            Ok(current) => current,
+            Err(error) => {
+                let error = io_error(tool, &path, Some(place.key()), &error);
+                return Ok(Some(self.write_failed(error)?));
+            }
+        };
+        self.shared.take_in(self.id, current).await;
+        let stale = self.look(|entry| {
+            entry.work.as_ref().map_or(0, |work| {
+                work.pieces
+                    .iter()
+                    .filter(|piece| !piece.is_decided())
+                    .count()
+            })
+        })?;
+        if stale > 0 {
+            return Ok(Some(Step::Again(
+                format!("{path} changed: {stale} hunk(s) are in conflict with what it says now"),
+                ToolError::new(ErrorClass::Stale, stale_text(&path)),
+            )));
+        }
+        let prepared = self.prepare(place.key())?;
+        let before = prepared.commit.base.clone();
+        let target = Arc::clone(&prepared.commit.target);
+        self.shared.keep(&before, &prepared.record).await;
+        let outcome = self.shared.workspace.commit(prepared.commit).await;
+        let step = match outcome {
+            CommitOutcome::Written { on_disk } => {
+                self.written(before, target, &on_disk, prepared.record)
+                    .await?
+            }
+            CommitOutcome::Moved => {
+                self.shared.forget(&prepared.record).await;
+                return Ok(None);
+            }
+            CommitOutcome::Failed(error) => {
+                self.shared.forget(&prepared.record).await;
+                self.write_failed(io_error(tool, &path, Some(place.key()), &error))?
+            }
+            CommitOutcome::Unknown => {
+                self.look_at_disk(place, before, target, prepared.record)
+                    .await?
+            }
+        };
+        Ok(Some(step))
+    }
+
+    fn prepare(&self, key: &Path) -> Result<Prepared, End> {
+        let shared = &self.shared;
+        self.look(|entry| {
+            let (force, session) = (entry.force, entry.session.clone());
+            let work = entry.work.as_mut()?;
+            let Merged { target, edits } = work.merged();
+            let base = work.current.clone();
+            // What the model is told if all goes well; written down before the write, because the program may not
+            // live to say it.
+            let output = report(shared, entry, &target, &target);
+            let record = CommitRecord {
+                session,
+                call_id: entry.call_id.clone(),
+                path_given: entry.path_given.clone(),
+                path: key.to_owned(),
+                before: content_name(&base),
+                after: fingerprint(&target),
+                done: None,
+                decisions: output
+                    .details
+                    .as_ref()
+                    .and_then(|details| details.get("review"))
+                    .cloned()
+                    .unwrap_or_default(),
+                result: KeptResult::of(&output),
+            };
+            let commit = Commit {
+                path: key.to_owned(),
+                base,
+                target,
+                edits,
+                force,
+            };
+            Some(Prepared { commit, record })
+        })?
+        .ok_or(End::Cancelled)
+    }
+
+    async fn written(
+        &self,
+        before: FileState,
+        after: Arc<[u8]>,
+        on_disk: &Arc<[u8]>,
+        mut record: CommitRecord,
+    ) -> Result<Step, End> {
+        let shared = &self.shared;
+        let (output, path) = self.look(|entry| {
+            let output = report(shared, entry, &after, on_disk);
+            entry.written = Some(Written {
+                before,
+                after: Arc::clone(&after),
+            });
+            entry.notice = None;
+            (output, entry.real_path.clone())
+        })?;
+        record.done = Some(fingerprint(on_disk));
+        record.result = KeptResult::of(&output);
+        shared.store(record).await;
+        shared
+            .state
+            .lock()
+            .emit(&ReviewEvent::FileWritten { path, by: "agent" });
+        Ok(Step::End(End::Done(output)))
+    }
+
+    /// Nothing was written: accepted hunks are pending again and nothing is told to the model yet.
+    fn write_failed(&self, error: ToolError) -> Result<Step, End> {
+        self.look(|entry| {
+            for piece in entry.work.iter_mut().flat_map(|work| &mut work.pieces) {
+                if piece.hunk.state == HunkState::Accepted {
+                    piece.hunk.state = HunkState::Pending;
+                    piece.retry = true;
+                }
+            }
+            let hint = if !entry.force && is_read_only(&entry.real_path) {
+                "; it is read-only, write anyway?"
+            } else {
+                ""
+            };
+            Step::Again(format!("{}{hint}", error.message), error)
+        })
+    }
+
+    /// The editor went away before it answered: the disk says what became of the write.
+    async fn look_at_disk(
+        &self,
+        place: &Place,
+        before: FileState,
+        target: Arc<[u8]>,
+        record: CommitRecord,
+    ) -> Result<Step, End> {
+        let key = place.key().to_owned();
+        let now = tokio::task::spawn_blocking(move || read_state(&key))
+            .await
+            .map_err(|error| End::Failed(crashed(&error)))?;
+        let path = record.path_given.clone();
+        match now {
+            Ok(now) if now.bytes == target && now.origin == Origin::Disk => {
+                self.written(before, Arc::clone(&target), &target, record)
+                    .await
+            }
+            Ok(now) if content_name(&now) == content_name(&before) => {
+                self.shared.forget(&record).await;
+                Ok(Step::End(End::Failed(ToolError::new(
+                    ErrorClass::Aborted,
+                    format!("The editor closed before {path} was written; nothing was written."),
+                ))))
+            }
+            _ => Ok(Step::End(End::Failed(ToolError::new(
+                ErrorClass::Aborted,
+                format!(
+                    "The editor closed while {path} was being written, and the file is neither as before nor as proposed. Read {path} again before editing it."
+                ),
+            )))),
+        }
+    }
+
+    fn settle(&self, end: End) -> ChangeResult {
+        let (state, result) = match end {
+            End::Cancelled => (ProposalState::Cancelled, Err(ToolError::aborted())),
+            End::Failed(error) => (ProposalState::Failed, Err(error)),
+            End::Stale(output) => (ProposalState::Failed, Ok(output)),
+            End::Done(output) => (ProposalState::Done, Ok(output)),
+        };
+        let written = {
+            let mut gate = self.shared.state.lock();
+            gate.settle(self.id, state, result.as_ref().err())
+        };
+        if let Some(path) = written {
+            undo::file_changed(&self.shared, &path);
+        }
+        result
+    }
+}
+
+/// Settles a proposal whose task ended in a panic.
+struct SettleGuard {
+    shared: Arc<Shared>,
+    id: ProposalId,
+}
+
+impl Drop for SettleGuard {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        let open = state
+            .entries
+            .get(&self.id)
+            .is_some_and(|entry| !entry.is_settled());
+        if open {
+            state.settle(self.id, ProposalState::Failed, None);
+        }
+    }
+}
+
+impl State {
+    /// Ends a proposal; returns the path if something was written to it.
+    fn settle(
+        &mut self,
+        id: ProposalId,
+        end: ProposalState,
+        error: Option<&ToolError>,
+    ) -> Option<std::path::PathBuf> {
+        let entry = self.entries.get_mut(&id)?;
+        entry.state = end;
+        if let Some(error) = error {
+            entry.notice = Some(error.message.clone());
+        }
+        let settled = ReviewEvent::Settled {
+            proposal: id,
+            applied: match entry.written {
+                Some(_) => entry.count(HunkState::Accepted),
+                None => 0,
+            },
+            rejected: entry.count(HunkState::Rejected),
+        };
+        let written = entry.written.is_some().then(|| entry.real_path.clone());
+        let token = entry.settled.clone();
+        self.changed(id);
+        self.emit(&settled);
+        self.prune();
+        token.cancel();
+        written
+    }
+}
+
+struct Prepared {
+    commit: Commit,
+    record: CommitRecord,
+}
+
+/// What planning needs to know.
+struct Plan {
+    tool: ChangeTool,
+    path_given: String,
+    real_path: std::path::PathBuf,
+    join: usize,
+    asks: bool,
+}
+
+struct Ready {
+    base: FileState,
+    planned: Planned,
+    spans: Vec<hunks::Span>,
+    read_only: bool,
+}
+
+impl Plan {
+    /// Runs on a blocking thread.
+    fn make(self, base: FileState, plan: PlanFn) -> Result<Ready, ToolError> {
+        let read_only = base.origin == Origin::Disk && is_read_only(&self.real_path);
+        // A person may say "write anyway"; without one a file marked read-only is left alone.
+        if read_only && !self.asks {
+            let error = rustix::io::Errno::ACCESS.into();
+            return Err(io_error(self.tool, &self.path_given, None, &error));
+        }
+        let planned = plan(&base)?;
+        let spans = Work::spans_of(&base, &planned.target, self.join);
+        Ok(Ready {
+            base,
+            planned,
+            spans,
+            read_only,
+        })
+    }
+}
+
+impl Shared {
+    pub(super) fn look<R>(&self, id: ProposalId, look: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+        self.state.lock().entries.get_mut(&id).map(look)
+    }
+
+    /// Compares the file as it is with what the hunks were made from, and gives each hunk its place.
+    pub(super) async fn take_in(self: &Arc<Self>, id: ProposalId, current: FileState) {
+        loop {
+            let Some(base) = self.look(id, |entry| {
+                entry.work.as_ref().map(|work| work.base.clone())
+            }) else {
+                return;
+            };
+            let Some(base) = base else { return };
+            let (old, new) = (Arc::clone(&base.bytes), Arc::clone(&current.bytes));
+            let compared = tokio::task::spawn_blocking(move || {
+                Moved::between(&hunks::lines(&old), &hunks::lines(&new))
+            });
+            let Ok(moved) = compared.await else { return };
+            let taken = self.look(id, |entry| {
+                let work = entry.work.as_mut()?;
+                // The person may have edited the proposal in between: then compare again.
+                if !Arc::ptr_eq(&work.base.bytes, &base.bytes) {
+                    return None;
+                }
+                let before: Vec<_> = work
+                    .pieces
+                    .iter()
+                    .map(|piece| (piece.hunk.row, piece.hunk.state))
+                    .collect();
+                let same_text = work.current.bytes == current.bytes;
+                work.take_in(current.clone(), &moved);
+                let after = work
+                    .pieces
+                    .iter()
+                    .map(|piece| (piece.hunk.row, piece.hunk.state));
+                Some(!same_text || !after.eq(before))
+            });
+            match taken {
+                Some(Some(true)) => return self.state.lock().changed(id),
+                Some(Some(false)) | None => return,
+                Some(None) => {}
+            }
+        }
+    }
+
+    /// Keeps the text from before a write and the record of it. Trouble is logged and does not stop the write: a state
+    /// folder that cannot be written must not make every change impossible.
+    async fn keep(&self, before: &FileState, record: &CommitRecord) {
+        let (checkpoints, records) = (self.checkpoints.clone(), self.records.clone());
+        let (bytes, record) = (Arc::clone(&before.bytes), record.clone());
+        let kept = tokio::task::spawn_blocking(move || {
+            if let Some(checkpoints) = checkpoints {
+                checkpoints.keep(&bytes)?;
+            }
+            records.map_or(Ok(()), |records| records.write(&record))
+        });
+        log_trouble(kept.await);
+    }
+
+    async fn store(&self, record: CommitRecord) {
+        let records = self.records.clone();
+        let stored = tokio::task::spawn_blocking(move || {
+            records.map_or(Ok(()), |records| records.write(&record))
+        });
+        log_trouble(stored.await);
+    }
+
+    async fn forget(&self, record: &CommitRecord) {
+        let (records, record) = (self.records.clone(), record.clone());
+        let dropped = tokio::task::spawn_blocking(move || {
+            records.map_or(Ok(()), |records| {
+                records.drop_record(&record.session, &record.call_id)
+            })
+        });
+        log_trouble(dropped.await);
+    }
+}
+
+fn log_trouble(outcome: Result<std::io::Result<()>, tokio::task::JoinError>) {
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the state folder cannot be written"),
+        Err(error) => tracing::error!(%error, "the state folder was not written"),
+    }
+}
+
+/// What the model is told, for the texts after the write.
+fn report(shared: &Shared, entry: &Entry, after: &[u8], on_disk: &[u8]) -> ToolOutput {
+    let Some(work) = &entry.work else {
+        return ToolOutput::default();
+    };
+    let settled: Vec<Settled> = work
+        .pieces
+        .iter()
+        .map(|piece| Settled {
+            hunk: piece.hunk.clone(),
+            after: piece.after_range(),
+        })
+        .collect();
+    Settlement {
+        path: &entry.path_given,
+        mode: entry.mode,
+        reviewed: entry.reviewed,
+        hunks: &settled,
+        success: &work.success,
+        details: work.details.as_ref(),
+        before: &work.current.bytes,
+        after,
+        on_disk,
+        proposed: &work.proposed,
+        user_edited: work.user_edited,
+        stop_on_reject: shared.stop_on_reject,
+    }
+    .output()
+}
+
+/// What the person should know before accepting.
+fn notice(entry: &Entry, base: &FileState, cwd: &Path, read_only: bool) -> Option<String> {
+    let mut parts = Vec::new();
+    if let Origin::Buffer(buffer) = &base.origin
+        && buffer.modified
+    {
+        parts.push("unsaved changes: accepting will save them too".to_owned());
+    }
+    if read_only {
+        parts.push("read-only".to_owned());
+    }
+    if !entry.real_path.starts_with(cwd) {
+        parts.push(format!(
+            "outside the project: {}",
+            entry.real_path.display()
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn queue_error(path: &str, error: QueueError) -> ToolError {
+    match error {
+        QueueError::LookUp { source, .. } => io_error(ChangeTool::Write, path, None, &source),
+        QueueError::Slow(_) => ToolError::new(
+            ErrorClass::Io,
+            format!("ETIMEDOUT: the file system did not answer within 5 s for {path}; try again"),
+        ),
+        QueueError::HeldByAncestor(_) => ToolError::new(
+            ErrorClass::Blocked,
+            format!(
+                "{path} is being changed by the call that made this one; finish that change first"
+            ),
+        ),
+    }
+}
+
+/// One line for the model: errno, what, which file.
+fn io_error(
+    tool: ChangeTool,
+    path: &str,
+    real_path: Option<&Path>,
+    error: &std::io::Error,
+) -> ToolError {
+    let verb = match tool {
+        ChangeTool::Edit => "edit",
+        ChangeTool::Write => "write",
+    };
+    // Making the folders of a new file meets the file that stands in their place.
+    let parent_is_file = real_path
+        .and_then(Path::parent)
+        .is_some_and(|parent| parent.is_file());
+    let not_a_folder = error.kind() == std::io::ErrorKind::NotADirectory;
+    let text = if tool == ChangeTool::Write && not_a_folder && parent_is_file {
+        "EEXIST: the folder it should be in is a file".to_owned()
+    } else {
+        describe(error)
+    };
+    ToolError::new(ErrorClass::Io, format!("Could not {verb} {path}: {text}"))
+}

@@ -1,0 +1,365 @@
+//! After the write: taking hunks back, and noticing that a person took them back in the editor.
+//!
+//! Both are the person's own edits: they take no place in the queue, only the short lock of a write.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::hunks::{self, Replacement, lines};
+use super::super::merge::Moved;
+use super::super::report::reverted_note;
+use super::super::{HunkId, HunkState, ProposalId, ProposalState, ReviewEvent};
+use super::entry::{Written, line_edits};
+use super::{Shared, State};
+use crate::files::errno::describe;
+use crate::workspace::{Commit, CommitOutcome, FileState, Origin};
+
+/// How often a revert starts again because the file moved under it.
+const MAX_ROUNDS: usize = 5;
+
+/// Starts reverting; each proposal shows how it ended.
+pub(super) fn revert_all(shared: &Arc<Shared>, what: Vec<(ProposalId, Vec<HunkId>)>) {
+    for (id, hunks) in what {
+        let shared = Arc::clone(shared);
+        // Short: a read and a write under the file's lock.
+        tokio::spawn(async move {
+            if let Err(why) = revert(&shared, id, &hunks).await {
+                let mut state = shared.state.lock();
+                if let Some(entry) = state.entries.get_mut(&id) {
+                    entry.notice = Some(why);
+                }
+                state.changed(id);
+            }
+        });
+    }
+}
+
+/// A hunk that was written: where it is in the written text, and what it replaced.
+struct Reversal {
+    hunk: HunkId,
+    index: usize,
+    after: std::ops::Range<usize>,
+    old: Vec<Vec<u8>>,
+}
+
+async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Result<(), String> {
+    // A key pressed during the write acts on the state reached.
+    let settled = shared
+        .look(id, |entry| entry.settled.clone())
+        .ok_or("this change is gone")?;
+    wait_out_the_write(shared, id, &settled, hunks).await;
+    let path = shared
+        .look(id, |entry| entry.real_path.clone())
+        .ok_or("this change is gone")?;
+    let lock = shared.queue.write_lock(&path).await;
+    for _ in 0..MAX_ROUNDS {
+        let Some((written, reversals, path_given)) = shared
+            .look(id, |entry| {
+                let written = entry.written.clone()?;
+                let work = entry.work.as_ref()?;
+                let reversals: Vec<_> = work
+                    .pieces
+                    .iter()
+                    .filter(|piece| {
+                        hunks.contains(&piece.hunk.id) && piece.hunk.state == HunkState::Accepted
+                    })
+                    .map(|piece| Reversal {
+                        hunk: piece.hunk.id,
+                        index: piece.hunk.index,
+                        after: piece.after_range(),
+                        old: piece.hunk.old.clone(),
+                    })
+                    .collect();
+                Some((written, reversals, entry.path_given.clone()))
+            })
+            .flatten()
+        else {
+            return Ok(());
+        };
+        if reversals.is_empty() {
+            return Ok(());
+        }
+        let current = shared
+            .workspace
+            .state(&path)
+            .await
+            .map_err(|error| format!("not reverted: {}", describe(&error)))?;
+        let (commit, rows) = reversed(&path, &written, current, &reversals)
+            .ok_or_else(|| format!("not reverted: {path_given} says something else there now"))?;
+        let creates = written.before.origin == Origin::Missing && commit.target.is_empty();
+        if let Some(checkpoints) = shared.checkpoints.clone() {
+            let bytes = Arc::clone(&commit.base.bytes);
+            let kept = tokio::task::spawn_blocking(move || checkpoints.keep(&bytes));
+            if let Ok(Err(error)) = kept.await {
+                tracing::error!(%error, "the state folder cannot be written");
+            }
+        }
+        match shared.workspace.commit(commit).await {
+            CommitOutcome::Written { .. } => {
+                if creates {
+                    remove_empty(&path).await;
+                }
+                shared
+                    .state
+                    .lock()
+                    .reverted(id, &reversals, &rows, &path, &path_given);
+                drop(lock);
+                file_changed(shared, &path);
+                return Ok(());
+            }
+            CommitOutcome::Moved => {}
+            CommitOutcome::Failed(error) => {
+                return Err(format!("not reverted: {}", describe(&error)));
+            }
+            CommitOutcome::Unknown => {
+                return Err("not known whether it was reverted: the editor closed".to_owned());
+            }
+        }
+    }
+    Err(format!(
+        "not reverted: {path_given} keeps changing",
+        path_given = path.display()
+    ))
+}
+
+/// Waits while the proposal is being written. Open again, its hunks are pending already.
+async fn wait_out_the_write(
+    shared: &Arc<Shared>,
+    id: ProposalId,
+    settled: &tokio_util::sync::CancellationToken,
+    hunks: &[HunkId],
+) {
+    let applying = || {
+        shared
+            .look(id, |entry| entry.state == ProposalState::Applying)
+            .unwrap_or(false)
+    };
+    if !applying() {
+        return;
+    }
+    let mut events = {
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+        shared.state.lock().listeners.push(sender);
+        receiver
+    };
+    while applying() {
+        tokio::select! {
+            () = settled.cancelled() => {}
+            event = events.recv() => if event.is_none() { return },
+        }
+    }
+    let mut state = shared.state.lock();
+    let mut reopened = false;
+    if let Some(entry) = state.entries.get_mut(&id)
+        && entry.state == ProposalState::Open
+    {
+        for hunk in hunks {
+            if let Some(piece) = entry.piece_mut(*hunk)
+                && piece.hunk.state == HunkState::Accepted
+            {
+                piece.hunk.state = HunkState::Pending;
+                reopened = true;
+            }
+        }
+    }
+    if reopened {
+        state.changed(id);
+    }
+}
+
+/// The inverse change on the text as it is now, and where each hunk stands in it. `None` when a line was changed since.
+fn reversed(
+    path: &Path,
+    written: &Written,
+    current: FileState,
+    reversals: &[Reversal],
+) -> Option<(Commit, Vec<usize>)> {
+    let after = lines(&written.after);
+    let bytes = Arc::clone(&current.bytes);
+    let now = lines(&bytes);
+    let moved = Moved::between(&after, &now);
+    let mut rows = Vec::new();
+    let mut replacements = Vec::new();
+    for reversal in reversals {
+        let row = moved.locate(&reversal.after, &reversal.old)?;
+        rows.push(row);
+        replacements.push(Replacement {
+            old: row..row + reversal.after.len(),
+            new: &reversal.old,
+        });
+    }
+    let commit = Commit {
+        path: path.to_owned(),
+        target: hunks::apply(&now, &replacements).into(),
+        edits: line_edits(&replacements),
+        base: current,
+        force: false,
+    };
+    Some((commit, rows))
+}
+
+/// A file that a change made is gone when the change is taken back. An editor's buffer of it stays.
+async fn remove_empty(path: &Path) {
+    let path = path.to_owned();
+    let removed = tokio::task::spawn_blocking(move || {
+        let is_empty = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+        if is_empty {
+            std::fs::remove_file(&path)
+        } else {
+            Ok(())
+        }
+    });
+    if let Ok(Err(error)) = removed.await {
+        tracing::warn!(%error, "an empty file is left after a revert");
+    }
+}
+
+impl State {
+    fn reverted(
+        &mut self,
+        id: ProposalId,
+        reversals: &[Reversal],
+        rows: &[usize],
+        path: &Path,
+        path_given: &str,
+    ) {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        entry.notice = None;
+        let session = entry.session.clone();
+        let mut notes = Vec::new();
+        for (reversal, row) in reversals.iter().zip(rows) {
+            if let Some(piece) = entry.piece_mut(reversal.hunk) {
+                piece.hunk.state = HunkState::Reverted;
+                piece.noted = true;
+                piece.looked_at = true;
+                let range = *row..*row + reversal.after.len();
+                notes.push(reverted_note(path_given, reversal.index, &range));
+            }
+        }
+        let mut left = entry.work.iter().flat_map(|work| &work.pieces);
+        entry.unreviewed &= !left.all(|piece| piece.looked_at);
+        self.changed(id);
+        self.emit(&ReviewEvent::FileWritten {
+            path: path.to_owned(),
+            by: "undo",
+        });
+        for text in notes {
+            self.emit(&ReviewEvent::ModelNote {
+                session: session.clone(),
+                text,
+            });
+        }
+    }
+
+    /// Proposals whose file this is, with the state they are in.
+    fn of_file(&self, path: &Path) -> Vec<(ProposalId, ProposalState)> {
+        self.entries
+            .values()
+            .filter(|entry| entry.real_path == path || entry.path == path)
+            .filter(|entry| match entry.state {
+                ProposalState::Open => true,
+                ProposalState::Done => entry.written.is_some(),
+                _ => false,
+            })
+            .map(|entry| (entry.id, entry.state))
+            .collect()
+    }
+}
+
+/// Places the hunks of a file anew.
+pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path) {
+    let Some((first, _)) = shared.state.lock().of_file(path).first().copied() else {
+        return;
+    };
+    let Some(real_path) = shared.look(first, |entry| entry.real_path.clone()) else {
+        return;
+    };
+    let shared = Arc::clone(shared);
+    // Short: one read of the file, under its lock so that an older reading never replaces a newer one.
+    tokio::spawn(async move {
+        let _lock = shared.queue.write_lock(&real_path).await;
+        let Ok(current) = shared.workspace.state(&real_path).await else {
+            return;
+        };
+        let of_file = shared.state.lock().of_file(&real_path);
+        for (id, state) in of_file {
+            match state {
+                ProposalState::Open => {
+                    shared.take_in(id, current.clone()).await;
+                    // A conflict that is gone may have been the last thing undecided.
+                    shared.look(id, |entry| entry.wake.notify_one());
+                }
+                _ => follow(&shared, id, &current).await,
+            }
+        }
+    });
+}
+
+/// Follows the hunks of a written change through later changes of the file. Lines that are back at their old text make
+/// a hunk reverted, once that is on disk; lines that are as written again (a redo) make it accepted.
+async fn follow(shared: &Arc<Shared>, id: ProposalId, current: &FileState) {
+    let Some(written) = shared.look(id, |entry| entry.written.clone()).flatten() else {
+        return;
+    };
+    let now = Arc::clone(&current.bytes);
+    let compared = tokio::task::spawn_blocking(move || {
+        let now = lines(&now);
+        (
+            Moved::between(&lines(&written.before.bytes), &now),
+            Moved::between(&lines(&written.after), &now),
+        )
+    });
+    let Ok((from_before, from_after)) = compared.await else {
+        return;
+    };
+    let saved = match &current.origin {
+        Origin::Buffer(buffer) => !buffer.modified,
+        Origin::Disk | Origin::Missing => true,
+    };
+    let mut state = shared.state.lock();
+    let Some(entry) = state.entries.get_mut(&id) else {
+        return;
+    };
+    let (path, session) = (entry.path_given.clone(), entry.session.clone());
+    let mut notes = Vec::new();
+    let mut changed = false;
+    for piece in entry.work.iter_mut().flat_map(|work| &mut work.pieces) {
+        let stands = from_after.locate(&piece.after_range(), &piece.hunk.old);
+        let row = stands.unwrap_or_else(|| from_after.estimate(&piece.after_range()));
+        changed |= piece.hunk.row != row;
+        piece.hunk.row = row;
+        let is_back = stands.is_none()
+            && from_before
+                .locate(&piece.before_range(), &piece.hunk.new)
+                .is_some();
+        match piece.hunk.state {
+            HunkState::Accepted if is_back && saved => {
+                piece.hunk.state = HunkState::Reverted;
+                changed = true;
+                if !piece.noted {
+                    piece.noted = true;
+                    let range = row..row + piece.hunk.old.len();
+                    notes.push(reverted_note(&path, piece.hunk.index, &range));
+                }
+            }
+            HunkState::Reverted if stands.is_some() => {
+                piece.hunk.state = HunkState::Accepted;
+                piece.noted = false;
+                changed = true;
+            }
+            _ => {}
+        }
+    }
+    if let Some(work) = &mut entry.work {
+        work.current = current.clone();
+    }
+    if changed {
+        state.changed(id);
+    }
+    for text in notes {
+        let session = session.clone();
+        state.emit(&ReviewEvent::ModelNote { session, text });
+    }
+}

@@ -1,0 +1,247 @@
+//! Commit records and checkpoints: what lets a killed program tell the truth afterwards, and a person go back.
+//!
+//! Entry points: [`Records`], [`Checkpoints`]. A record is written and flushed before a reviewed write, marked done after
+//! it with what is on disk, and dropped once the tool's result is in the session file. A checkpoint keeps the text from
+//! before the write, by content. Both live in the state directory, private to its owner; nothing here is shown to models.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::agent::ToolOutput;
+use crate::ai::Block;
+use crate::files::state::{StateDir, fingerprint};
+use crate::workspace::{FileState, Origin};
+
+/// The result of a call as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptResult {
+    text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    details: Option<Value>,
+    #[serde(default)]
+    is_error: bool,
+}
+
+impl KeptResult {
+    /// Keeps the text and details of a result.
+    pub fn of(output: &ToolOutput) -> Self {
+        let text = output
+            .content
+            .iter()
+            .filter_map(|block| match block {
+                Block::Text(block) => Some(block.text.as_str()),
+                _ => None,
+            })
+            .collect();
+        Self {
+            text,
+            details: output.details.clone(),
+            is_error: output.is_error,
+        }
+    }
+
+    fn output(self) -> ToolOutput {
+        ToolOutput {
+            details: self.details,
+            is_error: self.is_error,
+            ..ToolOutput::text(self.text)
+        }
+    }
+}
+
+/// A write that is about to happen, or has happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommitRecord {
+    /// Session.
+    pub session: String,
+    /// Tool call.
+    pub call_id: String,
+    /// Path as the model gave it.
+    pub path_given: String,
+    /// Real path.
+    pub path: PathBuf,
+    /// Fingerprint before; `None` when there was no file.
+    pub before: Option<String>,
+    /// Fingerprint of what is to be written.
+    pub after: String,
+    /// Fingerprint on disk after the write, once it is done.
+    #[serde(default)]
+    pub done: Option<String>,
+    /// Decisions, as in `details.review`.
+    #[serde(default)]
+    pub decisions: Value,
+    /// What the model is told if it happened.
+    pub result: KeptResult,
+}
+
+/// Records of writes whose results may not be in a session file yet.
+#[derive(Clone, Debug)]
+pub struct Records {
+    dir: StateDir,
+}
+
+impl Records {
+    /// Keeps records in `commits` of the state directory.
+    pub fn new(state: &Path) -> Self {
+        Self {
+            dir: StateDir::new(state.join("commits")),
+        }
+    }
+
+    /// Stores a record, flushed.
+    ///
+    /// # Errors
+    /// The record is then not stored.
+    pub fn write(&self, record: &CommitRecord) -> io::Result<()> {
+        let text = serde_json::to_vec(record).map_err(io::Error::other)?;
+        self.dir
+            .write(&name(&record.session, &record.call_id), &text)
+    }
+
+    /// Drops the record of a call; fine when there is none.
+    ///
+    /// # Errors
+    /// Trouble with removing the file.
+    pub fn drop_record(&self, session: &str, call_id: &str) -> io::Result<()> {
+        self.dir.remove(&name(session, call_id))
+    }
+
+    /// Reads the record of a call.
+    pub fn read(&self, session: &str, call_id: &str) -> Option<CommitRecord> {
+        let text = self.dir.read(&name(session, call_id)).ok()??;
+        let record: CommitRecord = serde_json::from_slice(&text).ok()?;
+        (record.session == session && record.call_id == call_id).then_some(record)
+    }
+
+    /// Returns the true result of a call that was not answered: as written, as not written, or as unknown. `None` when
+    /// no write was about to happen.
+    pub fn look_up(&self, session: &str, call_id: &str) -> Option<ToolOutput> {
+        let record = self.read(session, call_id)?;
+        let path = &record.path_given;
+        let now = match std::fs::read(&record.path) {
+            Ok(bytes) => Some(fingerprint(&bytes)),
+            Err(_) => None,
+        };
+        let is_written = record.done.is_some() || now.as_ref() == Some(&record.after);
+        if is_written {
+            return Some(record.result.output());
+        }
+        let text = if now == record.before {
+            format!(
+                "The program ended before the change to {path} was written; nothing was written. Make the edit again if it is still wanted."
+            )
+        } else {
+            format!(
+                "The program ended while {path} was being changed, and the file is now neither as before nor as proposed. Read {path} again before editing it."
+            )
+        };
+        Some(ToolOutput {
+            is_error: true,
+            ..ToolOutput::text(text)
+        })
+    }
+}
+
+fn name(session: &str, call_id: &str) -> String {
+    let mut name = fingerprint(format!("{session}\0{call_id}").as_bytes());
+    name.truncate(40);
+    name + ".json"
+}
+
+/// Names the content of a file: its fingerprint, `None` when there is none.
+pub fn content_name(state: &FileState) -> Option<String> {
+    (state.origin != Origin::Missing).then(|| fingerprint(&state.bytes))
+}
+
+/// Texts from before writes.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    dir: StateDir,
+}
+
+impl Checkpoints {
+    /// Keeps texts in `checkpoints` of the state directory.
+    pub fn new(state: &Path) -> Self {
+        Self {
+            dir: StateDir::new(state.join("checkpoints")),
+        }
+    }
+
+    /// Keeps a text; returns its name.
+    ///
+    /// # Errors
+    /// The text is then not kept.
+    pub fn keep(&self, bytes: &[u8]) -> io::Result<String> {
+        self.dir.keep(bytes)
+    }
+
+    /// Returns a kept text.
+    pub fn kept(&self, name: &str) -> Option<Vec<u8>> {
+        self.dir.kept(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(path: &Path) -> CommitRecord {
+        CommitRecord {
+            session: "s".to_owned(),
+            call_id: "c".to_owned(),
+            path_given: "f".to_owned(),
+            path: path.to_owned(),
+            before: Some(fingerprint(b"old")),
+            after: fingerprint(b"new"),
+            done: None,
+            decisions: Value::Null,
+            result: KeptResult::of(&ToolOutput::text("done")),
+        }
+    }
+
+    #[track_caller]
+    fn check(on_disk: Option<&str>, done: bool, expected: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        if let Some(text) = on_disk {
+            std::fs::write(&path, text).unwrap();
+        }
+        let records = Records::new(dir.path());
+        let mut record = record(&path);
+        record.done = done.then(|| fingerprint(b"formatted"));
+        records.write(&record).unwrap();
+        let output = records.look_up("s", "c").unwrap();
+        let text = KeptResult::of(&output).text;
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(output.is_error, expected != "done");
+        records.drop_record("s", "c").unwrap();
+        records.drop_record("s", "c").unwrap();
+        assert_eq!(records.look_up("s", "c"), None);
+    }
+
+    #[test]
+    fn an_unanswered_call_gets_what_is_true() {
+        check(Some("new"), false, "done");
+        check(Some("formatted"), true, "done");
+        check(Some("changed later"), true, "done");
+        check(Some("old"), false, "nothing was written");
+        check(Some("something else"), false, "Read f again");
+        check(None, false, "Read f again");
+    }
+
+    #[test]
+    fn a_torn_or_foreign_record_is_no_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::new(dir.path());
+        records.write(&record(&dir.path().join("f"))).unwrap();
+        assert_eq!(records.look_up("s", "other"), None);
+        let file = records.dir.root().join(name("s", "c"));
+        std::fs::write(file, "{\"session\":").unwrap();
+        assert_eq!(records.look_up("s", "c"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! The one `match` that carries commands out.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use super::core::{Answer, Core, Reply};
+use super::prompt::Prompt;
+use super::{bash, compact, models, navigate, prompt, queries, sessions};
+use crate::agent::Queue;
+use crate::resources::settings::Scope;
+use crate::session::protocol::{Behavior, Command, CommandError, Event, QueueMode};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+/// A command with the place its answer goes to.
+pub(super) type Order = (Command, Reply);
+
+/// Carries out commands side by side, each begun in the order of arrival: until it first has to wait, a command runs
+/// before the next one is looked at. Ends when every handle is gone or the runtime is shut down.
+pub(super) async fn serve(core: Arc<Core>, mut orders: mpsc::UnboundedReceiver<Order>) {
+    let mut open: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = core.stop.cancelled() => break,
+            order = orders.recv() => {
+                let Some((command, reply)) = order else { break };
+                let mut future: BoxFuture<'static, ()> =
+                    Box::pin(carry_out(Arc::clone(&core), command, reply));
+                if futures::poll!(&mut future).is_pending() {
+                    open.push(future);
+                }
+            }
+            Some(()) = open.next() => {}
+        }
+    }
+    orders.close();
+    while let Ok((_, reply)) = orders.try_recv() {
+        reply.send(
+            &core,
+            Err(CommandError::new("the session is shutting down")),
+        );
+    }
+    while open.next().await.is_some() {}
+}
+
+async fn carry_out(core: Arc<Core>, command: Command, reply: Reply) {
+    match command {
+        Command::Prompt {
+            text,
+            images,
+            behavior,
+        } => prompt::prompt(core, Prompt { text, images }, behavior, reply).await,
+        command => {
+            let answer = answer(&core, command).await;
+            reply.send(&core, answer);
+        }
+    }
+}
+
+async fn answer(core: &Arc<Core>, command: Command) -> Answer {
+    match command {
+        Command::Prompt { .. } => Ok(Value::Null),
+        Command::Steer { text, images } => {
+            prompt::queue(core, Prompt { text, images }, Behavior::Steer).await
+        }
+        Command::FollowUp { text, images } => {
+            prompt::queue(core, Prompt { text, images }, Behavior::FollowUp).await
+        }
+        Command::Abort => abort(core).await,
+        Command::ClearQueue => Ok(clear_queue(core)),
+        Command::AbortRetry => Ok(abort_retry(core)),
+        Command::SetSteeringMode { mode } => set_queue_mode(core, Queue::Steering, mode),
+        Command::SetFollowUpMode { mode } => set_queue_mode(core, Queue::FollowUp, mode),
+        Command::SetAutoCompaction { enabled } => {
+            save(core, &["compaction", "enabled"], enabled.into())
+        }
+        Command::SetAutoRetry { enabled } => save(core, &["retry", "enabled"], enabled.into()),
+        Command::SetModel { provider, id } => models::set(core, &provider, &id).await,
+        Command::CycleModel => models::cycle(core).await,
+        Command::SetThinkingLevel { level } => models::set_level(core, &level).await,
+        Command::CycleThinkingLevel => models::cycle_level(core).await,
+        Command::Compact { instructions } => compact::manual(core, instructions).await,
+        Command::Bash {
+            command,
+            exclude_from_context,
+            tag,
+        } => bash::run(core, command, exclude_from_context, tag).await,
+        Command::AbortBash => Ok(bash::abort(core)),
+        Command::Review(action) => core
+            .config
+            .gate
+            .act(action)
+            .map(Value::from)
+            .map_err(CommandError),
+        Command::Approve { id, answer } => {
+            core.config.gate.answer(id, answer);
+            Ok(Value::Null)
+        }
+        Command::UiAnswer { record } => {
+            core.config.hooks.ui_answer(&record);
+            Ok(Value::Null)
+        }
+        Command::SetActiveTools { names } => Ok(set_active_tools(core, names)),
+        Command::Reload => sessions::reload(core).await,
+        Command::Navigate { .. } | Command::SetLabel { .. } | Command::EditContext { .. } => {
+            navigate::answer(core, command).await
+        }
+        Command::NewSession { .. }
+        | Command::SwitchSession { .. }
+        | Command::Continue
+        | Command::Fork { .. }
+        | Command::Clone
+        | Command::ImportSession { .. }
+        | Command::DeleteSession { .. }
+        | Command::SetSessionName { .. } => sessions::answer(core, command).await,
+        query => queries::answer(core, query).await,
+    }
+}
+
+async fn abort(core: &Core) -> Answer {
+    core.abort();
+    core.wait_idle().await;
+    Ok(Value::Null)
+}
+
+fn clear_queue(core: &Core) -> Value {
+    core.with(|state| {
+        let (steering, follow_up) = state.queues.clear();
+        core.tell(state.queues.event());
+        json!({"steering": steering, "followUp": follow_up})
+    })
+}
+
+fn abort_retry(core: &Core) -> Value {
+    core.with(|state| {
+        let wait = state.run.as_ref().and_then(|run| run.retry_wait.as_ref());
+        if let Some(wait) = wait {
+            wait.cancel();
+        }
+    });
+    Value::Null
+}
+
+fn set_queue_mode(core: &Core, queue: Queue, mode: QueueMode) -> Answer {
+    core.with(|state| state.queues.set_mode(queue, mode));
+    let key = match queue {
+        Queue::Steering => "steeringMode",
+        Queue::FollowUp => "followUpMode",
+    };
+    save(core, &[key], mode.as_str().into())
+}
+
+/// Saves a setting for all sessions. A file that cannot be written is told, the value holds.
+fn save(core: &Core, key: &[&str], value: Value) -> Answer {
+    core.with(|state| {
+        let settings = &mut state.resources.settings;
+        if let Err(error) = settings.set(Scope::Global, key, value) {
+            core.tell(Event::Notice {
+                level: crate::session::NoticeLevel::Warning,
+                text: error.to_string(),
+            });
+        }
+    });
+    Ok(Value::Null)
+}
+
+fn set_active_tools(core: &Core, names: Vec<String>) -> Value {
+    core.with(|state| state.active_tools = Some(names));
+    Value::Null
+}
+
+/// Makes a reply that someone waits for.
+pub(super) fn waiter() -> (Reply, oneshot::Receiver<Answer>) {
+    let (answer, waits) = oneshot::channel();
+    (Reply::Waiter(answer), waits)
+}

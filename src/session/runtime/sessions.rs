@@ -1,0 +1,249 @@
+//! Which session is active: new, switch, fork, clone, import, name, reload.
+//!
+//! Another session takes over only when the old one is at rest: its run is aborted and its aborted turn is stored in
+//! the *old* file first. What may fail (opening, copying) is done before anything of the old session is given up.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::core::{Answer, Core};
+use super::state::{State, describe};
+use crate::ai::Message;
+use crate::extensions::Reason;
+use crate::resources::Resources;
+use crate::session::protocol::{Command, CommandError, Event, NoticeLevel};
+use crate::session::store::{Session, Start};
+
+pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {
+    match command {
+        Command::SetSessionName { name } => set_name(core, &name),
+        Command::NewSession { parent, name } => new(core, parent, name).await,
+        Command::SwitchSession { path } => switch(core, &path).await,
+        Command::Fork { entry } => fork(core, &entry).await,
+        Command::Clone => clone(core).await,
+        other => Err(CommandError(format!("not built yet: {other:?}"))),
+    }
+}
+
+fn set_name(core: &Core, name: &str) -> Answer {
+    let name = name.trim();
+    if name.is_empty() {
+        return Err(CommandError::new("Session name cannot be empty"));
+    }
+    core.with(|state| {
+        state.session.append_session_info(name)?;
+        state.tell_notices(core);
+        core.tell(Event::SessionInfoChanged {
+            name: state.session.name().map(ToOwned::to_owned),
+        });
+        Ok(Value::Null)
+    })
+}
+
+fn cancelled(cancelled: bool) -> Value {
+    json!({ "cancelled": cancelled })
+}
+
+async fn new(core: &Arc<Core>, parent: Option<PathBuf>, name: Option<String>) -> Answer {
+    if core.config.hooks.before_switch(Reason::New, None).await {
+        return Ok(cancelled(true));
+    }
+    let start = Start {
+        parent_session: parent.map(|path| path.to_string_lossy().into_owned()),
+        ..Start::default()
+    };
+    let mut fresh = core.with(|state| fresh(state, start))?;
+    if let Some(name) = name
+        .as_deref()
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    {
+        fresh.append_session_info(name)?;
+    }
+    take_over(core, fresh, Reason::New).await;
+    Ok(cancelled(false))
+}
+
+/// A new session beside the active one: stored in the same folder, or in memory as it is.
+fn fresh(state: &State, start: Start) -> Result<Session, CommandError> {
+    Ok(match state.session.dir() {
+        Some(dir) => Session::create(dir, &state.cwd, start)?,
+        None => Session::in_memory(&state.cwd, start)?,
+    })
+}
+
+async fn switch(core: &Arc<Core>, path: &Path) -> Answer {
+    let path = core.with(|state| state.cwd.join(path));
+    let hooks = &core.config.hooks;
+    if hooks.before_switch(Reason::Resume, Some(&path)).await {
+        return Ok(cancelled(true));
+    }
+    let cwd = core.with(|state| state.cwd.clone());
+    let session = Session::open(&path, &cwd, Start::default())?;
+    if !session.cwd().is_dir() {
+        return Err(CommandError(format!(
+            "the directory of this session is gone: {}; fork the session into a directory that exists",
+            session.cwd().display()
+        )));
+    }
+    take_over(core, session, Reason::Resume).await;
+    Ok(cancelled(false))
+}
+
+async fn fork(core: &Arc<Core>, entry: &str) -> Answer {
+    let (text, parent) = core.with(|state| {
+        let message = state.session.get(entry).and_then(|it| it.message());
+        let Some(Message::User(user)) = message else {
+            return Err(CommandError::new("Invalid entry ID for forking"));
+        };
+        let parent = state
+            .session
+            .get(entry)
+            .and_then(|it| it.parent_id().map(ToString::to_string));
+        Ok((user.content.text(""), parent))
+    })?;
+    if core.config.hooks.before_fork(entry, false).await {
+        return Ok(json!({"text": text, "cancelled": true}));
+    }
+    let session = core.with(|state| branched(state, parent.as_deref()))?;
+    take_over(core, session, Reason::Fork).await;
+    Ok(json!({"text": text, "cancelled": false}))
+}
+
+async fn clone(core: &Arc<Core>) -> Answer {
+    let leaf = core.with(|state| {
+        if state.session.file().is_some() && !state.session.is_saved() {
+            return Err(CommandError::new(
+                "This session has not been saved yet. Send a message before cloning or forking it.",
+            ));
+        }
+        state
+            .session
+            .leaf_id()
+            .map(ToString::to_string)
+            .ok_or_else(|| CommandError::new("Cannot clone session: no current entry selected"))
+    })?;
+    if core.config.hooks.before_fork(&leaf, true).await {
+        return Ok(cancelled(true));
+    }
+    let session = core.with(|state| branched(state, Some(&leaf)))?;
+    take_over(core, session, Reason::Fork).await;
+    Ok(cancelled(false))
+}
+
+/// A new session with the path up to `leaf`, or an empty one that knows where it comes from.
+fn branched(state: &State, leaf: Option<&str>) -> Result<Session, CommandError> {
+    let start = Start {
+        parent_session: state
+            .session
+            .file()
+            .map(|file| file.to_string_lossy().into_owned()),
+        ..Start::default()
+    };
+    match leaf {
+        Some(_leaf) => fresh(state, start),
+        None => fresh(state, start),
+    }
+}
+
+/// Makes a session the active one, after the old one has come to rest.
+pub(super) async fn take_over(core: &Arc<Core>, session: Session, reason: Reason) {
+    core.abort();
+    core.wait_idle().await;
+    let (old_id, old_file) = core.with(|state| {
+        let file = state.session.file().map(ToOwned::to_owned);
+        (state.session.id().to_owned(), file)
+    });
+    core.config.gate.cancel(Some(&old_id)).await;
+    let hooks = &core.config.hooks;
+    let target = session.file().map(ToOwned::to_owned);
+    hooks.session_shutdown(reason, target.as_ref()).await;
+    core.with(|state| {
+        state.queues.clear();
+        state.held.clear();
+        state.beside.clear();
+        state.session = session;
+        begin_session(core, state);
+        core.tell(Event::SessionChanged {
+            id: state.session.id().to_owned(),
+            file: state.session.file().map(ToOwned::to_owned),
+        });
+    });
+    hooks.session_start(reason, old_file.as_ref()).await;
+}
+
+/// Brings the selection in line with a session that has just become active: a branch with a conversation decides by its
+/// entries, a new one records the live selection.
+pub(super) fn begin_session(core: &Core, state: &mut State) {
+    state.tell_notices(core);
+    let context = state.session.context();
+    let existing = context.messages().next().is_some();
+    if existing {
+        restore(core, state);
+    } else {
+        state.record_selection(core);
+    }
+}
+
+fn restore(core: &Core, state: &mut State) {
+    let context = state.session.context();
+    if let Some(wanted) = context.model() {
+        let known = core
+            .config
+            .models
+            .available()
+            .into_iter()
+            .find(|model| model.provider == wanted.provider && model.id == wanted.model_id);
+        match (known, &state.model) {
+            (Some(model), _) => state.model = Some(model),
+            (None, Some(model)) => core.notice(
+                NoticeLevel::Warning,
+                format!(
+                    "Could not restore model {}/{}. Using {}/{}",
+                    wanted.provider, wanted.model_id, model.provider, model.id
+                ),
+            ),
+            (None, None) => core.notice(
+                NoticeLevel::Warning,
+                format!(
+                    "Could not restore model {}/{}. No other model is available: choose one",
+                    wanted.provider, wanted.model_id
+                ),
+            ),
+        }
+    }
+    let level = context
+        .chosen_thinking_level()
+        .and_then(crate::ai::ThinkingLevel::parse);
+    let missing = context.chosen_thinking_level().is_none();
+    state.thinking = state.clamp(level.unwrap_or(state.thinking));
+    if missing {
+        let stored = state.session.append_thinking_level(state.thinking.as_str());
+        state.report(core, stored.map(drop));
+    }
+}
+
+/// Carries out `reload`: settings, resources and context files are read again.
+pub(super) async fn reload(core: &Arc<Core>) -> Answer {
+    let busy = core.with(|state| state.run.is_some() || state.summarizing.is_some());
+    if busy {
+        return Err(CommandError::new(
+            "cannot reload while a response or a compaction runs: wait for it or abort it",
+        ));
+    }
+    let hooks = &core.config.hooks;
+    hooks.session_shutdown(Reason::Reload, None).await;
+    let options = core.config.load.clone();
+    let loaded = tokio::task::spawn_blocking(move || Resources::load(&options)).await;
+    let resources = loaded.map_err(|error| CommandError(describe(&error)))?;
+    core.with(|state| {
+        for diagnostic in &resources.diagnostics {
+            core.notice(NoticeLevel::Warning, diagnostic.message.clone());
+        }
+        state.resources = resources;
+    });
+    hooks.session_start(Reason::Reload, None).await;
+    Ok(Value::Null)
+}

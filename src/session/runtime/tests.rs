@@ -1,0 +1,361 @@
+//! A whole session against the scripted model: commands in, events and session file out.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::ai::providers::scripted::{Answer, Scripted};
+use crate::ai::{Block, Message};
+use crate::extensions::NoHooks;
+use crate::files::agent_dir::Places;
+use crate::resources::ResourceFlags;
+use crate::resources::settings::Trust;
+use crate::review::gate::GateConfig;
+use crate::workspace::disk::DiskWorkspace;
+
+struct Fixture {
+    _dir: tempfile::TempDir,
+    runtime: Runtime,
+    events: mpsc::Receiver<Arc<Event>>,
+    model: Scripted,
+}
+
+fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
+    let cwd = dir.join("project");
+    std::fs::create_dir_all(&cwd).unwrap();
+    let places = Places {
+        home: dir.join("home"),
+        agent_dir: dir.join("agent"),
+        session_dir: None,
+        state_dir: dir.join("state"),
+    };
+    let record = Arc::new(Scripted::model());
+    RuntimeConfig {
+        load: LoadOptions {
+            places,
+            cwd,
+            trust: Trust::Untrusted,
+            flags: ResourceFlags::default(),
+        },
+        session_dir: None,
+        session: SessionChoice::New,
+        session_id: None,
+        session_name: None,
+        provider: Arc::new(model.clone()),
+        options: RequestOptions::default(),
+        models: Arc::new(vec![Arc::clone(&record)]),
+        model: Some(record),
+        thinking: None,
+        tools: Vec::new(),
+        active_tools: None,
+        gate: gate(dir),
+        hooks: Arc::new(NoHooks),
+    }
+}
+
+impl Fixture {
+    fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self::with_settings(answers, json!({"retry": {"baseDelayMs": 20}}))
+    }
+
+    fn with_settings(answers: impl IntoIterator<Item = Answer>, settings: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("agent")).unwrap();
+        std::fs::write(dir.path().join("agent/settings.json"), settings.to_string()).unwrap();
+        let model = Scripted::replay(answers);
+        let runtime = Runtime::start(config(dir.path(), &model)).unwrap();
+        let events = runtime.subscribe(1000);
+        Self {
+            _dir: dir,
+            runtime,
+            events,
+            model,
+        }
+    }
+
+    async fn ask(&self, command: Command) -> Value {
+        self.runtime.request(command).await.unwrap()
+    }
+
+    async fn refused(&self, command: Command) -> String {
+        self.runtime.request(command).await.unwrap_err().0
+    }
+
+    async fn prompt(&self, text: &str) -> Value {
+        self.ask(Command::Prompt {
+            text: text.to_owned(),
+            images: Vec::new(),
+            behavior: None,
+        })
+        .await
+    }
+
+    /// Collects events up to one that fits, each as a short line.
+    async fn until(&mut self, last: &str) -> String {
+        let mut lines = Vec::new();
+        loop {
+            let event = self.events.recv().await.unwrap();
+            let line = show(&event);
+            let done = line.starts_with(last);
+            lines.extend((!line.is_empty()).then_some(line));
+            if done {
+                return lines.join("\n");
+            }
+        }
+    }
+
+    async fn settled(&mut self, expect: Expect) {
+        let seen = self.until("settled").await;
+        expect.assert_eq(&seen);
+    }
+
+    /// The session's entries as short lines.
+    fn entries(&self) -> String {
+        self.runtime.with_session(|session| {
+            let lines: Vec<String> = session
+                .entries()
+                .map(|entry| match entry.message() {
+                    Some(message) => show_message(&message),
+                    None => entry.facts().kind.as_str().to_owned(),
+                })
+                .collect();
+            lines.join("\n")
+        })
+    }
+}
+
+fn show_message(message: &Message) -> String {
+    let blocks = |blocks: &[Block]| {
+        let texts: Vec<&str> = blocks.iter().filter_map(Block::as_text).collect();
+        texts.join("|")
+    };
+    match message {
+        Message::System(_) => "system".to_owned(),
+        Message::User(user) => format!("user {}", user.content.text("|")),
+        Message::Assistant(answer) => {
+            format!(
+                "answer {:?} {}",
+                answer.stop_reason,
+                blocks(&answer.content)
+            )
+        }
+        Message::ToolResult(result) => format!("result {}", blocks(&result.content)),
+        other => other.role().to_owned(),
+    }
+}
+
+fn show(event: &Event) -> String {
+    match event {
+        Event::MessageUpdate { .. } | Event::MessageStart { .. } => String::new(),
+        Event::MessageEnd { message, entry } => {
+            format!(
+                "{}{}",
+                show_message(message),
+                if entry.is_some() { "" } else { " (not stored)" }
+            )
+        }
+        Event::AgentSettled { aborted } => format!("settled aborted={aborted}"),
+        Event::AgentEnd {
+            messages,
+            will_retry,
+        } => format!("agent end {} retry={will_retry}", messages.len()),
+        Event::QueueUpdate {
+            steering,
+            follow_up,
+        } => format!("queue {steering:?} {follow_up:?}"),
+        Event::EntryAppended { entry } => format!("entry {}", entry["type"].as_str().unwrap()),
+        Event::RetryStart {
+            attempt, delay_ms, ..
+        } => format!("retry {attempt} in {delay_ms}"),
+        Event::RetryEnd {
+            success, attempt, ..
+        } => format!("retry end {attempt} {success}"),
+        Event::Notice { text, .. } => format!("notice {text}"),
+        other => match other.to_wire() {
+            Some(record) => record["type"].as_str().unwrap().to_owned(),
+            None => String::new(),
+        },
+    }
+}
+
+#[tokio::test]
+async fn one_prompt_is_stored_before_it_is_told() {
+    let mut it = Fixture::new([Answer::say("Hello!")]);
+    assert_eq!(it.prompt("Hi").await, json!({"disposition": "started"}));
+    it.settled(expect![[r#"
+        agent_start
+        turn_start
+        system
+        user Hi
+        answer Stop Hello!
+        turn_end
+        agent end 3 retry=false
+        settled aborted=false"#]])
+        .await;
+    expect![[r#"
+        model_change
+        thinking_level_change
+        system
+        user Hi
+        answer Stop Hello!"#]]
+    .assert_eq(&it.entries());
+    let file = it.ask(Command::GetState).await["sessionFile"].clone();
+    let text = std::fs::read_to_string(file.as_str().unwrap()).unwrap();
+    assert_eq!(text.lines().count(), 6);
+    assert_eq!(
+        it.ask(Command::GetLastAssistantText).await,
+        json!({"text": "Hello!"})
+    );
+}
+
+#[tokio::test]
+async fn a_second_prompt_needs_a_behavior_while_one_runs() {
+    let mut it = Fixture::new([
+        Answer::say("one").pause(Duration::from_millis(50)),
+        Answer::say("two"),
+    ]);
+    it.prompt("a").await;
+    let error = it
+        .refused(Command::Prompt {
+            text: "b".into(),
+            images: Vec::new(),
+            behavior: None,
+        })
+        .await;
+    assert!(error.starts_with("Agent is already processing."), "{error}");
+    it.ask(Command::FollowUp {
+        text: "c".into(),
+        images: Vec::new(),
+    })
+    .await;
+    it.settled(expect![[r#"
+        agent_start
+        turn_start
+        system
+        user a
+        queue [] ["c"]
+        answer Stop one
+        turn_end
+        turn_start
+        queue [] []
+        user c
+        answer Stop two
+        turn_end
+        agent end 5 retry=false
+        settled aborted=false"#]])
+        .await;
+}
+
+#[tokio::test]
+async fn a_passing_failure_is_tried_again_without_the_failed_answer() {
+    let mut it = Fixture::new([
+        Answer::new().text("par").error("500 overloaded"),
+        Answer::say("done"),
+    ]);
+    it.prompt("go").await;
+    it.settled(expect![[r#"
+        agent_start
+        turn_start
+        system
+        user go
+        answer Error par
+        turn_end
+        agent end 3 retry=true
+        retry 1 in 20
+        entry context_edit
+        agent_start
+        turn_start
+        answer Stop done
+        retry end 1 true
+        turn_end
+        agent end 1 retry=false
+        settled aborted=false"#]])
+        .await;
+    let last = it.model.requests().pop().unwrap();
+    assert!(
+        !last
+            .messages
+            .iter()
+            .any(|message| message.role() == "assistant")
+    );
+}
+
+#[tokio::test]
+async fn an_abort_answers_when_everything_is_at_rest() {
+    let mut it = Fixture::new([Answer::new().text("Hel").hang()]);
+    it.prompt("go").await;
+    it.until("user go").await;
+    it.ask(Command::Abort).await;
+    it.settled(expect![[r#"
+        answer Aborted Hel
+        turn_end
+        agent end 3 retry=false
+        settled aborted=true"#]])
+        .await;
+    it.ask(Command::Abort).await;
+}
+
+#[tokio::test]
+async fn an_abort_cuts_the_wait_before_the_next_attempt() {
+    let mut it = Fixture::with_settings(
+        [Answer::fail("503 unavailable")],
+        json!({"retry": {"baseDelayMs": 60_000}}),
+    );
+    it.prompt("go").await;
+    it.until("retry 1").await;
+    it.ask(Command::Abort).await;
+    it.settled(expect![[r#"
+        entry context_edit
+        retry end 1 false
+        settled aborted=true"#]])
+        .await;
+    assert_eq!(it.model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn shutting_down_stores_the_aborted_turn() {
+    let it = Fixture::new([Answer::new().text("Hel").hang()]);
+    it.prompt("go").await;
+    it.runtime.shutdown().await;
+    assert!(
+        it.entries().ends_with("user go\nanswer Aborted Hel")
+            || it.entries().ends_with("answer Aborted ")
+    );
+    assert_eq!(it.refused(Command::GetState).await, "the session is closed");
+}
+
+#[tokio::test]
+async fn another_session_takes_over_after_the_old_one_is_at_rest() {
+    let mut it = Fixture::new([Answer::new().text("Hel").hang(), Answer::say("new")]);
+    it.prompt("go").await;
+    it.until("user go").await;
+    let old = it.ask(Command::GetState).await;
+    it.ask(Command::NewSession {
+        parent: None,
+        name: Some("next".into()),
+    })
+    .await;
+    let new = it.ask(Command::GetState).await;
+    assert_ne!(old["sessionFile"], new["sessionFile"]);
+    assert_eq!(new["sessionName"], "next");
+    let text = std::fs::read_to_string(old["sessionFile"].as_str().unwrap()).unwrap();
+    assert!(
+        text.lines().last().unwrap().contains("\"aborted\""),
+        "{text}"
+    );
+    it.prompt("again").await;
+    it.until("answer Stop new").await;
+}
+
+fn gate(dir: &Path) -> Gate {
+    let workspace = Arc::new(DiskWorkspace::default());
+    Gate::new(GateConfig {
+        state_dir: Some(dir.join("state")),
+        ..GateConfig::new(workspace, dir.join("project"))
+    })
+}
