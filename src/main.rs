@@ -5,19 +5,15 @@ use std::process::ExitCode;
 mod cli;
 
 fn main() -> ExitCode {
-    match cli::parse(std::env::args().skip(1)) {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(line) => {
-            complain(&line);
-            ExitCode::FAILURE
-        }
+    if let Some(code) = pi_nvim::tools::bash::guard::run_if_asked() {
+        return code;
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place where the binary talks to a terminal before a mode runs"
-)]
-fn complain(line: &str) {
-    eprintln!("Error: {line}");
+    let cli = match cli::parse(std::env::args().skip(1)) {
+        Ok(cli) => cli,
+        Err(line) => {
+            cli::say::error(&line);
+            return ExitCode::FAILURE;
+        }
+    };
+    cli::run::run(cli)
 }
