@@ -2,6 +2,8 @@
 //!
 //! Entry points: [`Runtime`] (the handle every face holds), [`RuntimeConfig`], and its language, [`protocol`].
 
+pub mod branch_summary;
+pub mod compaction;
 pub mod export;
 pub mod fork;
 pub mod listing;

@@ -1,6 +1,6 @@
 //! The built-in tools: `read`, `bash`, `edit`, `write`, `grep`, `find`, `ls`.
 //!
-//! Entry points: [`builtin`] makes them over a [`ToolEnv`].
+//! Entry points: [`builtin`] makes them over a [`ToolEnv`]; [`bash::user_command`] runs what a person types after `!`.
 //! Invariants: nothing here writes a project file (`edit` and `write` propose, the gate writes); memory stays bounded
 //! whatever the size of a file, an output or a tree; every tool answers an abort at once with what is true.
 
@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::agent::{Tool, ToolOutput};
 
+pub mod bash;
 mod declare;
 pub mod decode;
 pub mod env;
@@ -31,6 +32,7 @@ pub fn builtin(env: ToolEnv) -> Vec<Arc<dyn Tool>> {
     let env = Arc::new(env);
     vec![
         Arc::new(read::tool(Arc::clone(&env))),
+        Arc::new(bash::tool(Arc::clone(&env))),
         Arc::new(grep::tool(Arc::clone(&env))),
         Arc::new(find::tool(Arc::clone(&env))),
         Arc::new(ls::tool(env)),

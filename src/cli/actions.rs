@@ -44,7 +44,12 @@ fn list_models(cli: &Cli, filter: Option<&str>) -> Result<(), String> {
 fn auth_check(cli: &Cli) -> Result<(), String> {
     let startup = Startup::new(cli.clone())?;
     for status in startup.registry.status() {
-        say::out(&format!("{status}\n"));
+        let state = match (&status.problem, &status.source) {
+            (Some(problem), _) => problem.clone(),
+            (None, Some(_)) => format!("ready, {} models", status.models),
+            (None, None) => "no key".to_owned(),
+        };
+        say::out(&format!("{}\t{}\t{state}\n", status.provider, status.name));
     }
     Ok(())
 }

@@ -74,9 +74,17 @@ pub(crate) fn choose(
     };
     choice.model = first_scoped
         .or_else(saved)
-        .or_else(|| registry.default_model())
+        .or_else(|| usual_model(registry))
         .or_else(|| available.first().cloned());
     Ok(choice)
+}
+
+/// The usual model of the first provider that has credentials.
+fn usual_model(registry: &ModelRegistry) -> Option<Arc<Model>> {
+    pi_nvim::ai::catalogue::PROVIDERS.iter().find_map(|known| {
+        let model = registry.find(known.id, known.default_model?)?;
+        registry.why_unusable(&model).is_none().then_some(model)
+    })
 }
 
 fn same(a: &Model, b: &Model) -> bool {

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pi_nvim::ai::http::{EnvLookup, HttpSettings};
-use pi_nvim::ai::{Model, ModelRegistry, RequestOptions, ThinkingLevel};
+use pi_nvim::ai::{Model, ModelRegistry, RequestOptions};
 use pi_nvim::extensions::{Hooks, NoHooks};
 use pi_nvim::files::agent_dir::Places;
 use pi_nvim::resources::settings::Trust;
@@ -136,7 +137,7 @@ impl Startup {
         workspace: Arc<dyn Workspace>,
     ) -> Result<Runtime, CommandError> {
         let settings = resources.settings.effective().clone();
-        self.registry.configure(HttpSettings::read(&settings));
+        self.registry.configure(http_settings(&settings));
         let Choice {
             model,
             level,
@@ -238,6 +239,33 @@ impl Startup {
     }
 }
 
+/// What settings say about requests; each value falls back to its default alone.
+fn http_settings(settings: &serde_json::Map<String, Value>) -> HttpSettings {
+    let provider = settings.get("retry").and_then(|retry| retry.get("provider"));
+    let number = |key: &str| provider.and_then(|group| group.get(key)).and_then(Value::as_u64);
+    let default = HttpSettings::default();
+    // Zero switches a limit off.
+    let limit = |ms: Option<u64>, usual: Option<Duration>| match ms {
+        Some(0) => None,
+        Some(ms) => Some(Duration::from_millis(ms)),
+        None => usual,
+    };
+    let idle = settings.get("httpIdleTimeoutMs").and_then(Value::as_u64);
+    HttpSettings {
+        idle_timeout: limit(idle, default.idle_timeout),
+        header_timeout: limit(number("timeoutMs"), default.header_timeout),
+        max_retries: number("maxRetries")
+            .and_then(|count| u32::try_from(count).ok())
+            .unwrap_or(default.max_retries),
+        max_retry_delay: limit(number("maxRetryDelayMs"), default.max_retry_delay),
+        proxy: settings
+            .get("httpProxy")
+            .and_then(Value::as_str)
+            .map(ToOwned::to_owned)
+            .or(default.proxy),
+    }
+}
+
 /// Whether a name fits a pattern in which `*` stands for anything.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
@@ -271,9 +299,4 @@ impl Models for Choosable {
     fn check_credentials(&self, model: &Model) -> Result<(), String> {
         self.registry.why_unusable(model).map_or(Ok(()), Err)
     }
-}
-
-/// The level a word names, for callers that read settings.
-pub(crate) fn level(word: Option<&Value>) -> Option<ThinkingLevel> {
-    word.and_then(Value::as_str).and_then(ThinkingLevel::parse)
 }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::files::state::StateDir;
 use crate::workspace::Workspace;
+use crate::workspace::disk::DiskWorkspace;
 
 pub mod chat_view;
 pub mod editor;
@@ -33,6 +34,8 @@ use editor::transport::Stdio;
 use editor::{Editor, Notification};
 use face::{Face, Opener, Panel};
 use outbox::Outbox;
+use review_view::ReviewView;
+use workspace::EditorWorkspace;
 
 /// How long the end may take: Neovim waits for this process when it quits.
 const FAREWELL: Duration = Duration::from_millis(250);
@@ -68,11 +71,18 @@ pub struct Options {
 pub async fn run(options: Options) -> Result<(), String> {
     let (editor, notes) = connect(options.connection).await?;
     let hello = hello::greet(&editor).await?;
-    let workspace: Arc<dyn Workspace> = Arc::new(crate::workspace::disk::DiskWorkspace::default());
-    let opener = (options.assemble)(workspace)?;
+    let files = Arc::new(EditorWorkspace::new(
+        editor.clone(),
+        DiskWorkspace::default(),
+    ));
+    let opener = (options.assemble)(files.clone())?;
     let outbox = Outbox::default();
     let drawing = tokio::spawn(outbox.clone().run(editor.clone()));
-    let panels: HashMap<&'static str, Arc<dyn Panel>> = HashMap::new();
+    let cwd = std::env::current_dir().unwrap_or_default();
+    let review = ReviewView::new(opener.gate().clone(), files, &cwd, outbox.clone());
+    // Ends with the gate, that is with the process.
+    tokio::spawn(review.clone().run());
+    let panels = HashMap::from([("review", review as Arc<dyn Panel>)]);
     let dirs = (options.state, options.agent_dir);
     let face = Face::new(editor.clone(), outbox, opener, hello.config, dirs, panels);
     serve(&face, notes).await;

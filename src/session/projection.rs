@@ -346,6 +346,16 @@ impl Context {
     }
 }
 
+/// Returns the messages of an entry as if nothing had been edited; of a compaction none.
+pub(crate) fn unedited_messages(entry: &Entry) -> Vec<Message> {
+    messages::unedited(entry, false)
+}
+
+/// Returns the messages of an entry that does not open a context, after an edit.
+pub(crate) fn edited_messages(entry: &Entry, edit: Option<&Option<Content>>) -> Vec<Arc<Message>> {
+    messages::of_entry(entry, false, edit)
+}
+
 fn first_kept(entry: &Entry) -> Option<String> {
     match entry.body() {
         Body::Compaction(compaction) => compaction.first_kept.filter(|id| **id != **entry.id()),

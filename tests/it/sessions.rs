@@ -1,11 +1,15 @@
 //! Tests of the area `sessions`.
 
+#[path = "sessions/cuts.rs"]
+mod cuts;
 #[path = "sessions/load_errors.rs"]
 mod load_errors;
 #[path = "sessions/ops.rs"]
 mod ops;
 #[path = "sessions/projections.rs"]
 mod projections;
+#[path = "sessions/texts.rs"]
+mod texts;
 
 use std::path::{Path, PathBuf};
 

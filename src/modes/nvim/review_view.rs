@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::face::{Answering, Panel, Request};
+use super::outbox::{Outbox, Source};
 use super::workspace::EditorWorkspace;
 use crate::review::gate::Gate;
 use crate::review::{
@@ -49,8 +51,9 @@ pub struct ReviewView {
     gate: Gate,
     workspace: Arc<EditorWorkspace>,
     cwd: PathBuf,
-    /// Says that there are ops to take.
-    changed: Box<dyn Fn() + Send + Sync>,
+    outbox: Outbox,
+    /// Itself, for the outbox to ask.
+    me: Weak<Self>,
     state: Mutex<State>,
 }
 
@@ -101,19 +104,26 @@ enum Verb {
 }
 
 impl ReviewView {
-    /// `changed` is called, from any thread, when there are ops to take.
+    /// Shows `gate` through `outbox`; paths are shown relative to `cwd`.
     pub fn new(
         gate: Gate,
         workspace: Arc<EditorWorkspace>,
         cwd: &Path,
-        changed: impl Fn() + Send + Sync + 'static,
-    ) -> Self {
-        Self {
+        outbox: Outbox,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
             gate,
             workspace,
             cwd: std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned()),
-            changed: Box::new(changed),
+            outbox,
+            me: me.clone(),
             state: Mutex::default(),
+        })
+    }
+
+    fn changed(&self) {
+        if let Some(me) = self.me.upgrade() {
+            self.outbox.dirty("review", me);
         }
     }
 
@@ -137,7 +147,7 @@ impl ReviewView {
                 state.pending.push(Pending::Proposal(proposal.id));
             }
         }
-        (self.changed)();
+        self.changed();
     }
 
     /// Gives a session the name the list shows.
@@ -221,7 +231,7 @@ impl ReviewView {
                 state.pending.push(pending);
             }
         }
-        (self.changed)();
+        self.changed();
     }
 
     /// Returns the ops that bring the screen up to date.
@@ -376,6 +386,24 @@ impl ReviewView {
             Verb::Reject => ReviewAction::Reject { hunks, note },
             Verb::AcceptFile => ReviewAction::AcceptFile { proposal: id },
             Verb::RejectFile => ReviewAction::RejectFile { proposal: id, note },
+        })
+    }
+}
+
+impl Source for ReviewView {
+    fn take(&self) -> Vec<Value> {
+        self.take_ops()
+    }
+}
+
+impl Panel for ReviewView {
+    fn request(&self, request: Request) -> Answering {
+        let me = self.me.upgrade();
+        Box::pin(async move {
+            match me {
+                Some(me) => me.message(request.params).await.map(|()| Value::Null),
+                None => Ok(Value::Null),
+            }
         })
     }
 }

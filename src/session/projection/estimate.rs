@@ -41,8 +41,8 @@ impl Estimate {
 }
 
 /// Estimates a list of messages: the newest usage plus everything after it.
-pub fn messages_tokens<'a>(messages: impl DoubleEndedIterator<Item = &'a Message>) -> Estimate {
-    let all: Vec<&Message> = messages.collect();
+pub fn messages_tokens<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Estimate {
+    let all: Vec<&Message> = messages.into_iter().collect();
     let found = all
         .iter()
         .enumerate()

@@ -1,0 +1,3 @@
+//! Reviews in a real Neovim: files seen through buffers, commits, hunks on the screen, keys.
+
+mod workspace;
