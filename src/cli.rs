@@ -14,7 +14,6 @@ pub(crate) mod docs;
 mod export;
 pub(crate) mod flags;
 mod input;
-mod nvim;
 pub(crate) mod run;
 pub(crate) mod say;
 mod sessions;

@@ -3,17 +3,22 @@
 use std::process::ExitCode;
 
 mod cli;
+mod nvim_mode;
 
 fn main() -> ExitCode {
     if let Some(code) = pi_nvim::tools::bash::guard::run_if_asked() {
         return code;
     }
-    let cli = match cli::parse(std::env::args().skip(1)) {
-        Ok(cli) => cli,
+    let done = match cli::parse(std::env::args().skip(1)) {
+        Ok(cli) if cli.mode == cli::Mode::Nvim || cli.attach.is_some() => nvim_mode::run(cli),
+        Ok(cli) => return cli::run::run(cli),
+        Err(line) => Err(line),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
             cli::say::error(&line);
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
-    };
-    cli::run::run(cli)
+    }
 }

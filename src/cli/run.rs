@@ -69,7 +69,6 @@ fn act(cli: &Cli) -> Option<ExitCode> {
 
 fn effective_mode(cli: &Cli) -> Mode {
     match cli.mode {
-        Mode::Auto if cli.attach.is_some() => Mode::Nvim,
         Mode::Auto if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() => {
             Mode::Print
         }
@@ -86,8 +85,7 @@ fn take_stdout() -> std::io::Result<File> {
 
 async fn run_mode(cli: Cli, mode: Mode, wire: Option<File>) -> u8 {
     let result = match (mode, wire) {
-        (Mode::Nvim, _) => super::nvim::serve(cli).await,
-        (Mode::Auto, _) => Err(
+        (Mode::Auto | Mode::Nvim, _) => Err(
             "start Neovim and type `:Pi`, or ask one question with `pi-nvim -p \"...\"` (see --help)"
                 .to_owned(),
         ),

@@ -12,7 +12,7 @@ use pi_nvim::resources::settings::Trust;
 use pi_nvim::resources::trust::{TrustFacts, Verdict, decide};
 use pi_nvim::resources::{LoadOptions, ResourceFlags, Resources};
 use pi_nvim::review::gate::{Gate, GateConfig, Reviewer};
-use pi_nvim::session::{CommandError, Models, Runtime, RuntimeConfig, SessionChoice};
+use pi_nvim::session::{CommandError, Models, Runtime, RuntimeConfig};
 use pi_nvim::tools::{self, ToolEnv, ToolOptions};
 use pi_nvim::workspace::Workspace;
 use pi_nvim::workspace::disk::DiskWorkspace;
@@ -109,23 +109,6 @@ impl Startup {
         let resources = Resources::load(&options);
         let session = super::sessions::choose(self, &resources).map_err(CommandError)?;
         self.open_with(options, resources, session, gate, workspace)
-    }
-
-    /// Opens a session of a directory over this gate and these files.
-    pub(crate) fn open(
-        &self,
-        cwd: &Path,
-        session: SessionChoice,
-        gate: Gate,
-        workspace: Arc<dyn Workspace>,
-    ) -> Result<Runtime, CommandError> {
-        let options = self.load_options(cwd);
-        let resources = Resources::load(&options);
-        let chosen = super::sessions::Chosen {
-            session,
-            id: None,
-        };
-        self.open_with(options, resources, chosen, gate, workspace)
     }
 
     fn open_with(
