@@ -1,6 +1,6 @@
 //! The built-in tools: `read`, `bash`, `edit`, `write`, `grep`, `find`, `ls`.
 //!
-//! Entry points: [`builtin`] makes them over a [`ToolEnv`].
+//! Entry points: [`builtin`] makes them over a [`ToolEnv`]; [`bash::user_command`] runs what a person types after `!`.
 //! Invariants: nothing here writes a project file (`edit` and `write` propose, the gate writes); memory stays bounded
 //! whatever the size of a file, an output or a tree; every tool answers an abort at once with what is true.
 
@@ -10,8 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::agent::{Tool, ToolOutput};
 
+pub mod bash;
 mod declare;
 pub mod decode;
+mod edit;
 pub mod env;
 mod find;
 mod grep;
@@ -20,6 +22,7 @@ mod ls;
 pub mod paths;
 mod read;
 pub mod truncate;
+mod write;
 
 pub use env::{ToolEnv, ToolOptions};
 
@@ -31,6 +34,9 @@ pub fn builtin(env: ToolEnv) -> Vec<Arc<dyn Tool>> {
     let env = Arc::new(env);
     vec![
         Arc::new(read::tool(Arc::clone(&env))),
+        Arc::new(bash::tool(Arc::clone(&env))),
+        Arc::new(edit::tool(Arc::clone(&env))),
+        Arc::new(write::tool(Arc::clone(&env))),
         Arc::new(grep::tool(Arc::clone(&env))),
         Arc::new(find::tool(Arc::clone(&env))),
         Arc::new(ls::tool(env)),

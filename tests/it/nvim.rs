@@ -2,3 +2,4 @@
 
 mod editor;
 mod harness;
+mod review;

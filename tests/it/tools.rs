@@ -1,7 +1,9 @@
 //! The built-in tools: recorded cases and behaviour under stress.
 
 mod compare;
+mod edit;
 pub(crate) mod harness;
+mod write;
 
 use serde_json::Value;
 

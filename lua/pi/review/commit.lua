@@ -185,6 +185,25 @@ local function when_ready(buf)
   )
 end
 
+---Whether all new lines have a form in the buffer's encoding: `write!` would put other characters in their place.
+---@param request pi.review.CommitRequest
+---@return boolean
+local function is_mappable(request)
+  local encoding = vim.bo[request.buf].fileencoding
+  if encoding == '' or encoding:lower() == 'utf-8' then
+    return true
+  end
+  for _, edit in ipairs(request.edits) do
+    for _, line in ipairs(edit.lines) do
+      local there = vim.iconv(line, 'utf-8', encoding)
+      if not there or vim.iconv(there, encoding, 'utf-8') ~= line then
+        return false
+      end
+    end
+  end
+  return true
+end
+
 ---Changes and writes a buffer. `busy` means: ask again after the message `ready`.
 ---@param request pi.review.CommitRequest
 ---@return pi.review.CommitAnswer
@@ -203,6 +222,10 @@ function M.apply(request)
   end
   if vim.bo[buf].readonly and not request.force then
     return { status = 'failed', code = 'readonly', message = 'the buffer is read-only' }
+  end
+  if not is_mappable(request) then
+    local message = 'some characters have no form in ' .. vim.bo[buf].fileencoding
+    return { status = 'failed', code = 'write', message = message }
   end
   local before = remember(request)
   -- The write runs other people's autocommands, and the editor may refuse any change: whatever fails, put it back.

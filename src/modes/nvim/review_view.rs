@@ -6,17 +6,19 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::face::{Answering, Panel, Request};
+use super::outbox::{Outbox, Source};
 use super::workspace::EditorWorkspace;
 use crate::review::gate::Gate;
 use crate::review::{
-    ApprovalAnswer, Hunk, HunkId, Proposal, ProposalId, ProposalState, ReviewAction, ReviewEvent,
-    ReviewMode,
+    ApprovalAnswer, Hunk, HunkId, HunkState, Proposal, ProposalId, ProposalState, ReviewAction,
+    ReviewEvent, ReviewMode,
 };
 
 mod approval;
@@ -49,8 +51,9 @@ pub struct ReviewView {
     gate: Gate,
     workspace: Arc<EditorWorkspace>,
     cwd: PathBuf,
-    /// Says that there are ops to take.
-    changed: Box<dyn Fn() + Send + Sync>,
+    outbox: Outbox,
+    /// Itself, for the outbox to ask.
+    me: Weak<Self>,
     state: Mutex<State>,
 }
 
@@ -101,19 +104,26 @@ enum Verb {
 }
 
 impl ReviewView {
-    /// `changed` is called, from any thread, when there are ops to take.
+    /// Shows `gate` through `outbox`; paths are shown relative to `cwd`.
     pub fn new(
         gate: Gate,
         workspace: Arc<EditorWorkspace>,
         cwd: &Path,
-        changed: impl Fn() + Send + Sync + 'static,
-    ) -> Self {
-        Self {
+        outbox: Outbox,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
             gate,
             workspace,
             cwd: std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned()),
-            changed: Box::new(changed),
+            outbox,
+            me: me.clone(),
             state: Mutex::default(),
+        })
+    }
+
+    fn changed(&self) {
+        if let Some(me) = self.me.upgrade() {
+            self.outbox.dirty("review", me);
         }
     }
 
@@ -137,7 +147,7 @@ impl ReviewView {
                 state.pending.push(Pending::Proposal(proposal.id));
             }
         }
-        (self.changed)();
+        self.changed();
     }
 
     /// Gives a session the name the list shows.
@@ -199,14 +209,7 @@ impl ReviewView {
             return Some(Pending::Proposal(id));
         }
         let state = snapshot.map_or(ProposalState::Done, |it| it.state);
-        let op = json!({
-            "op": "review.drop",
-            "id": id.0,
-            "state": model::state(state),
-            "applied": applied,
-            "rejected": rejected,
-        });
-        Some(Pending::Drop(id, op))
+        Some(Pending::Drop(id, settled_op(id, state, applied, rejected)))
     }
 
     fn queue(&self, pending: Pending) {
@@ -221,7 +224,7 @@ impl ReviewView {
                 state.pending.push(pending);
             }
         }
-        (self.changed)();
+        self.changed();
     }
 
     /// Returns the ops that bring the screen up to date.
@@ -244,7 +247,12 @@ impl ReviewView {
     }
 
     fn proposal_op(&self, id: ProposalId) -> Option<Value> {
-        let proposal = self.gate.proposal(id).filter(|it| is_shown(it))?;
+        let proposal = self.gate.proposal(id)?;
+        if !is_shown(&proposal) {
+            // Looked at, as a change that was written without asking; what is settled has its own op.
+            let known = self.state.lock().known.remove(&id).is_some();
+            return known.then(|| drop_op(&proposal));
+        }
         let after = self.waits_for(&proposal);
         let mut state = self.state.lock();
         let number = state.number(&proposal);
@@ -305,8 +313,16 @@ impl ReviewView {
     }
 
     fn act(&self, action: ReviewAction) -> Result<(), String> {
+        // The screen shows these at the hunk itself.
+        let quiet = matches!(
+            &action,
+            ReviewAction::Note { .. }
+                | ReviewAction::Accept { .. }
+                | ReviewAction::Reject { .. }
+                | ReviewAction::AcceptAll { .. }
+        );
         let line = self.gate.act(action)?;
-        if !line.is_empty() {
+        if !line.is_empty() && !quiet {
             let op = json!({"op": "review.say", "level": "line", "line": line});
             self.queue(Pending::Op(op));
         }
@@ -380,6 +396,24 @@ impl ReviewView {
     }
 }
 
+impl Source for ReviewView {
+    fn take(&self) -> Vec<Value> {
+        self.take_ops()
+    }
+}
+
+impl Panel for ReviewView {
+    fn request(&self, request: Request) -> Answering {
+        let me = self.me.upgrade();
+        Box::pin(async move {
+            match me {
+                Some(me) => me.message(request.params).await.map(|()| Value::Null),
+                None => Ok(Value::Null),
+            }
+        })
+    }
+}
+
 impl State {
     fn number(&mut self, proposal: &Proposal) -> usize {
         if let Some(number) = self.numbers.get(&proposal.id) {
@@ -390,6 +424,25 @@ impl State {
         self.numbers.insert(proposal.id, *count);
         *count
     }
+}
+
+fn settled_op(id: ProposalId, state: ProposalState, applied: usize, rejected: usize) -> Value {
+    json!({
+        "op": "review.drop",
+        "id": id.0,
+        "state": model::state(state),
+        "applied": applied,
+        "rejected": rejected,
+    })
+}
+
+fn drop_op(proposal: &Proposal) -> Value {
+    let count = |state| {
+        let hunks = proposal.hunks.iter();
+        hunks.filter(|hunk| hunk.state == state).count()
+    };
+    let (applied, rejected) = (count(HunkState::Accepted), count(HunkState::Rejected));
+    settled_op(proposal.id, proposal.state, applied, rejected)
 }
 
 fn is_pending(proposal: &Proposal) -> bool {

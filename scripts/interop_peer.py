@@ -1,0 +1,225 @@
+"""Compares pi-nvim with the reference program from outside, on loopback and in temporary folders.
+
+    interop_peer.py PI_NVIM_BINARY
+
+1. The reference's RPC client class drives our binary, by changing only the program it starts, and then the reference
+   itself; what the calls give has the same shape.
+2. Every recorded session file is opened by both; messages, entries and tree are the same.
+3. A session written by one is gone on with by the other, and back again.
+Needs `scripts/setup.sh peer`; prints one line a check and leaves with 1 when one failed.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOOLS = pathlib.Path(os.environ.get("PI_NVIM_TOOLS", ROOT / ".tools"))
+MODULES = TOOLS / "peer/node_modules"
+PACKAGE = MODULES / "@earendil-works/pi-coding-agent"
+CLI = PACKAGE / "dist/bundle/cli.js"
+NODE = next(iter(MODULES.glob("node-linux-*/bin/node")), None)
+OURS = pathlib.Path(sys.argv[1]).resolve()
+failures = []
+
+
+def check(name: str, good: bool, why: str = "") -> None:
+    print(f"interop: {'ok  ' if good else 'FAIL'} {name}{'' if good else ': ' + why}")
+    if not good:
+        failures.append(name)
+
+
+class Model(BaseHTTPRequestHandler):
+    """A chat-completions server: a tool call for `write a file`, else words."""
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        last = body["messages"][-1]
+        text = last["content"] if isinstance(last.get("content"), str) else json.dumps(last.get("content"))
+        if last["role"] == "user" and "write a file" in text:
+            call = {"index": 0, "id": f"call_{len(body['messages'])}", "type": "function",
+                    "function": {"name": "write", "arguments": json.dumps({"path": "made.txt", "content": "made\n"})}}
+            deltas, reason = [{"tool_calls": [call]}], "tool_calls"
+        else:
+            deltas, reason = [{"content": word} for word in ("So ", "it ", f"is, {len(body['messages'])}.")], "stop"
+        chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in [{"role": "assistant", "content": ""}, *deltas]]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+        chunks.append({"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}})
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for chunk in chunks:
+            line = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"], **chunk}
+            self.wfile.write(f"data: {json.dumps(line)}\n\n".encode())
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+def area(url: str) -> tuple[pathlib.Path, dict]:
+    """A fresh home with a model, and the environment for it."""
+    home = pathlib.Path(tempfile.mkdtemp(prefix="pi-interop-", dir=BASE))
+    (home / "agent").mkdir()
+    (home / "work").mkdir()
+    model = {"id": "mock-1", "contextWindow": 200000, "maxTokens": 8192}
+    provider = {"baseUrl": url, "api": "openai-completions", "apiKey": "k", "models": [model]}
+    (home / "agent/models.json").write_text(json.dumps({"providers": {"mock": provider}}))
+    settings = {"defaultProvider": "mock", "defaultModel": "mock-1", "compaction": {"keepRecentTokens": 1}}
+    (home / "agent/settings.json").write_text(json.dumps(settings))
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "PI_CODING_AGENT_DIR": str(home / "agent"), "PI_OFFLINE": "1",
+           "TMPDIR": str(home), "XDG_STATE_HOME": str(home / "state"), "LANG": "C.UTF-8"}
+    return home, env
+
+
+def command(ours: bool) -> list[str]:
+    return [str(OURS)] if ours else [str(NODE), str(CLI)]
+
+
+def rpc(ours: bool, env: dict, cwd: pathlib.Path, args: list[str], records: list[dict]) -> dict:
+    """Sends records one by one, waits for each answer (and for the run to settle after a prompt)."""
+    process = subprocess.Popen([*command(ours), "--mode", "rpc", *args], cwd=cwd, env=env, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    watchdog = threading.Timer(30, process.kill)
+    watchdog.start()
+    answers = {}
+    for number, record in enumerate(records):
+        process.stdin.write(json.dumps({"id": str(number), **record}) + "\n")
+        process.stdin.flush()
+        settled = record["type"] != "prompt"
+        answered = False
+        while not (answered and settled):
+            line = process.stdout.readline()
+            if not line:
+                break
+            got = json.loads(line)
+            if got.get("type") == "response" and got.get("id") == str(number):
+                answered = True
+                answers[number] = got
+                settled = settled or not got["success"]
+            settled = settled or got.get("type") == "agent_settled"
+    process.stdin.close()
+    errors = process.stderr.read()
+    process.wait()
+    watchdog.cancel()
+    return {"answers": answers, "code": process.returncode, "stderr": errors}
+
+
+def shape(value):
+    """Keys and types, without values: lists by their first element of each kind."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in sorted(value.items())}
+    if isinstance(value, list):
+        kinds = {json.dumps(shape(item), sort_keys=True) for item in value}
+        return sorted(kinds)
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+def client_drives_us(url: str) -> None:
+    results = {}
+    for ours in (True, False):
+        home, env = area(url)
+        script = CLI
+        if ours:
+            script = home / "ours.mjs"
+            script.write_text(
+                'import { spawn } from "node:child_process";\n'
+                f"const child = spawn({json.dumps(str(OURS))}, process.argv.slice(2), {{ stdio: 'inherit' }});\n"
+                'for (const name of ["SIGTERM", "SIGHUP"]) process.on(name, () => child.kill(name));\n'
+                'child.on("exit", (code, signal) => process.exit(code ?? 1));\n')
+        done = subprocess.run([NODE, ROOT / "scripts/interop_client.mjs", PACKAGE, script, home / "work"],
+                              env={**env, "PATH": f"{NODE.parent}:{env['PATH']}"}, capture_output=True, text=True, timeout=90)
+        if done.returncode:
+            check(f"client class drives {'us' if ours else 'the reference'}", False, done.stderr.strip()[-600:])
+            return
+        results[ours] = json.loads(done.stdout)
+    check("client class drives us", True)
+    ours, theirs = results[True], results[False]
+    for name in theirs:
+        if name in ("commands", "models"):     # built-in lists differ by design
+            check(f"client {name}", isinstance(ours[name], list) or "error" not in (ours[name] or {}), str(ours[name])[:200])
+            continue
+        if name in ("prompt", "tools"):        # the number of updates depends on timing
+            squeeze = lambda events: [e for i, e in enumerate(events) if not i or e != events[i - 1]]
+            check(f"client {name}", squeeze(ours[name]) == squeeze(theirs[name]), f"{ours[name]} against {theirs[name]}")
+            continue
+        mine, other = shape(ours[name]), shape(theirs[name])
+        if isinstance(other, dict) and "error" in other:
+            check(f"client {name}", isinstance(mine, dict) and "error" in mine, f"no error, but {ours[name]}")
+            continue
+        check(f"client {name}", mine == other, f"{json.dumps(mine)[:500]} against {json.dumps(other)[:500]}")
+
+
+def same_files(url: str) -> None:
+    queries = [{"type": "get_messages"}, {"type": "get_entries"}, {"type": "get_tree"}, {"type": "get_session_stats"}]
+    deviate = {"parent-cycle", "null-content", "duplicate-ids"}
+    for file in sorted((ROOT / "tests/conformance/sessions/files").glob("*.jsonl")):
+        got = []
+        for ours in (False, True):
+            home, env = area(url)
+            copy = home / "session.jsonl"
+            copy.write_bytes(file.read_bytes().replace(b"{cwd}", str(home / "work").encode()))
+            result = rpc(ours, env, home / "work", ["--session", str(copy)], queries)
+            text = json.dumps([result["answers"].get(n, {}).get("data") for n in range(len(queries))], sort_keys=True)
+            got.append(json.loads(text.replace(str(home), "HOME")))
+            if got[-1][0] is None:
+                got[-1] = f"refused: {result['stderr'].strip()[-120:]}"
+        good = got[0] == got[1] or file.stem in deviate or (isinstance(got[0], str) and isinstance(got[1], str))
+        check(f"both open {file.name}", good, difference(got))
+
+
+def difference(got: list) -> str:
+    if isinstance(got[0], str) or isinstance(got[1], str):
+        return f"reference {str(got[0])[:160]} ours {str(got[1])[:160]}"
+    for name, theirs, ours in zip(("messages", "entries", "tree", "stats"), *got):
+        if theirs != ours:
+            return f"{name}: reference {json.dumps(theirs)[:700]} ours {json.dumps(ours)[:700]}"
+    return "?"
+
+
+def there_and_back(url: str) -> None:
+    home, env = area(url)
+    work = home / "work"
+    file = None
+    texts = []
+    for number, ours in enumerate((True, False, True, False)):
+        args = ["--session", str(file)] if file else []
+        result = rpc(ours, env, work, args, [
+            {"type": "prompt", "message": f"turn {number}: write a file" if number < 2 else f"turn {number}"},
+            {"type": "get_state"}, {"type": "get_messages"}])
+        answers = result["answers"]
+        who = "ours" if ours else "the reference"
+        if not answers.get(2, {}).get("success"):
+            check(f"turn {number} by {who}", False, f"{answers} {result['stderr'][-300:]}")
+            return
+        file = answers[1]["data"]["sessionFile"]
+        texts.append(json.dumps(answers[2]["data"]["messages"]))
+        users = [m for m in answers[2]["data"]["messages"] if m["role"] == "user"]
+        check(f"turn {number} by {who}: {len(users)} user messages", len(users) == number + 1, texts[-1][:300])
+    final = [rpc(ours, env, work, ["--session", file], [{"type": "get_messages"}, {"type": "get_tree"}])["answers"]
+             for ours in (True, False)]
+    same = [final[0][n]["data"] == final[1][n]["data"] for n in (0, 1)]
+    check("both see the same conversation in the end", all(same), str(same))
+
+
+if __name__ == "__main__":
+    if NODE is None or not CLI.exists():
+        print("interop: skipped, the reference program is not installed (scripts/setup.sh peer)")
+        sys.exit(0)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with tempfile.TemporaryDirectory(prefix="pi-interop-") as BASE:
+        address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        client_drives_us(address)
+        there_and_back(address)
+        same_files(address)
+    print(f"interop: {len(failures)} failed" if failures else "interop: all checks passed")
+    sys.exit(1 if failures else 0)
