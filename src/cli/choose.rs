@@ -63,7 +63,10 @@ pub(crate) fn choose(
         return Ok(choice);
     }
     let text = |key: &str| settings.get(key).and_then(Value::as_str);
-    let first_scoped = choice.scope.as_ref().and_then(|scope| scope.first().cloned());
+    let first_scoped = choice
+        .scope
+        .as_ref()
+        .and_then(|scope| scope.first().cloned());
     if first_scoped.is_some() {
         choice.level = choice.level.or(scope_level);
     }
@@ -118,10 +121,7 @@ fn named(
 }
 
 /// Models that fit `[provider/]id[:level]`: exactly, else by glob, else as a part of id or name.
-fn find_all(
-    pattern: &str,
-    models: &[Arc<Model>],
-) -> (Vec<Arc<Model>>, Option<ThinkingLevel>) {
+fn find_all(pattern: &str, models: &[Arc<Model>]) -> (Vec<Arc<Model>>, Option<ThinkingLevel>) {
     let found = find(pattern, models);
     if !found.is_empty() {
         return (found, None);
@@ -151,9 +151,7 @@ fn find(pattern: &str, models: &[Arc<Model>]) -> Vec<Arc<Model>> {
         let Ok(glob) = glob.map(|glob| glob.compile_matcher()) else {
             return Vec::new();
         };
-        return keep(&|model| {
-            glob.is_match(full(model)) || glob.is_match(model.id.to_lowercase())
-        });
+        return keep(&|model| glob.is_match(full(model)) || glob.is_match(model.id.to_lowercase()));
     }
     let mut part = keep(&|model| {
         full(model).contains(&pattern) || model.name.to_lowercase().contains(&pattern)

@@ -42,15 +42,19 @@ pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen,
     }
     if let Some(wanted) = &cli.fork {
         let source = find(startup, &dir, wanted)?;
-        if let Some(id) = cli.session_id.as_deref().filter(|id| by_id(&dir, id).is_some()) {
+        if let Some(id) = cli
+            .session_id
+            .as_deref()
+            .filter(|id| by_id(&dir, id).is_some())
+        {
             return Err(format!("Session already exists with id '{id}'"));
         }
         let start = Start {
             id: cli.session_id.clone(),
             ..Start::default()
         };
-        let copy = fork_from(&source, &dir, &startup.cwd, start)
-            .map_err(|error| error.to_string())?;
+        let copy =
+            fork_from(&source, &dir, &startup.cwd, start).map_err(|error| error.to_string())?;
         let file = copy.file().map(ToOwned::to_owned);
         return Ok(SessionChoice::Open(file.unwrap_or_default()).into());
     }
@@ -87,7 +91,9 @@ fn find(startup: &Startup, dir: &Path, wanted: &str) -> Result<PathBuf, String> 
     }
     let all = startup.places.agent_dir.join("sessions");
     let folders = std::fs::read_dir(&all).into_iter().flatten().flatten();
-    let elsewhere = folders.filter_map(|folder| by_id(&folder.path(), wanted)).next();
+    let elsewhere = folders
+        .filter_map(|folder| by_id(&folder.path(), wanted))
+        .next();
     match elsewhere {
         Some(path) => Err(format!(
             "Session '{wanted}' belongs to another project; copy it into this one with --fork {}",

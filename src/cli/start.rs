@@ -224,8 +224,14 @@ impl Startup {
 
 /// What settings say about requests; each value falls back to its default alone.
 fn http_settings(settings: &serde_json::Map<String, Value>) -> HttpSettings {
-    let provider = settings.get("retry").and_then(|retry| retry.get("provider"));
-    let number = |key: &str| provider.and_then(|group| group.get(key)).and_then(Value::as_u64);
+    let provider = settings
+        .get("retry")
+        .and_then(|retry| retry.get("provider"));
+    let number = |key: &str| {
+        provider
+            .and_then(|group| group.get(key))
+            .and_then(Value::as_u64)
+    };
     let default = HttpSettings::default();
     // Zero switches a limit off.
     let limit = |ms: Option<u64>, usual: Option<Duration>| match ms {

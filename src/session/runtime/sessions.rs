@@ -14,9 +14,9 @@ use crate::entry::Role;
 use crate::extensions::Reason;
 use crate::files::agent_dir::real_path;
 use crate::resources::Resources;
-use crate::session::protocol::{Command, CommandError, Event, NoticeLevel};
 use crate::session::fork::import;
 use crate::session::listing::read_header;
+use crate::session::protocol::{Command, CommandError, Event, NoticeLevel};
 use crate::session::store::{Session, Start, StoreError};
 
 pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {

@@ -11,7 +11,9 @@ use super::core::{Core, now_ms};
 use super::queues::Queues;
 use super::settings::RuntimeSettings;
 use crate::ai::message::ToolCall;
-use crate::ai::{CustomMessage, Message, Model, StopReason, SystemMessage, ThinkingLevel, ToolResultMessage};
+use crate::ai::{
+    CustomMessage, Message, Model, StopReason, SystemMessage, ThinkingLevel, ToolResultMessage,
+};
 use crate::entry::EntryId;
 use crate::extensions::Draft;
 use crate::resources::Resources;

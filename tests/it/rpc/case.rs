@@ -45,8 +45,12 @@ fn write_files(root: &Path, files: &Value) {
                 use base64::Engine as _;
                 let data = other["base64"].as_str().or(other["base64_data"].as_str());
                 match data {
-                    Some(data) => base64::engine::general_purpose::STANDARD.decode(data).unwrap(),
-                    None => base64::engine::general_purpose::STANDARD.decode(PIXEL).unwrap(),
+                    Some(data) => base64::engine::general_purpose::STANDARD
+                        .decode(data)
+                        .unwrap(),
+                    None => base64::engine::general_purpose::STANDARD
+                        .decode(PIXEL)
+                        .unwrap(),
                 }
             }
         };
@@ -82,12 +86,23 @@ pub(super) async fn play(case: &Value) -> Run {
     for path in [&places.cwd, &places.agent, &places.home, &places.tmp] {
         std::fs::create_dir_all(path).unwrap();
     }
-    let script = case["mock_responses"].as_array().cloned().unwrap_or_default();
+    let script = case["mock_responses"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let mock = Mock::start(script).await;
     write_files(&places.cwd, &case["files_before"]);
     write_files(&places.agent, &case["agent_files"]);
-    std::fs::write(places.agent.join("settings.json"), case["settings"].to_string()).unwrap();
-    std::fs::write(places.agent.join("models.json"), models(mock.port).to_string()).unwrap();
+    std::fs::write(
+        places.agent.join("settings.json"),
+        case["settings"].to_string(),
+    )
+    .unwrap();
+    std::fs::write(
+        places.agent.join("models.json"),
+        models(mock.port).to_string(),
+    )
+    .unwrap();
     let mut child = spawn(case, &places);
     let mut input = child.stdin.take().unwrap();
     let mut output = child.stdout.take().unwrap();
@@ -122,7 +137,9 @@ pub(super) async fn play(case: &Value) -> Run {
     let records = stdout
         .split('\n')
         .filter(|line| !line.is_empty())
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| json!({"type": "NOT JSON", "line": line})))
+        .map(|line| {
+            serde_json::from_str(line).unwrap_or_else(|_| json!({"type": "NOT JSON", "line": line}))
+        })
         .collect();
     Run {
         records,
@@ -131,14 +148,22 @@ pub(super) async fn play(case: &Value) -> Run {
         requests: mock.requests(),
         sessions: sessions(&places.agent),
         files: files(&places.cwd),
-        settings: serde_json::from_slice(&std::fs::read(places.agent.join("settings.json")).unwrap()).unwrap(),
+        settings: serde_json::from_slice(
+            &std::fs::read(places.agent.join("settings.json")).unwrap(),
+        )
+        .unwrap(),
         places: placeholders(&places, mock.port),
         stdout,
     }
 }
 
 fn spawn(case: &Value, places: &Places) -> Child {
-    let argv: Vec<&str> = case["argv"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    let argv: Vec<&str> = case["argv"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap())
+        .collect();
     Command::new(env!("CARGO_BIN_EXE_pi-nvim"))
         .args(argv)
         .current_dir(&places.cwd)
@@ -252,7 +277,9 @@ async fn write(input: &mut Option<ChildStdin>, text: &str) {
 
 fn contains(record: &Value, wanted: &Value) -> bool {
     match wanted {
-        Value::Object(fields) => fields.iter().all(|(key, value)| contains(&record[key], value)),
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(key, value)| contains(&record[key], value)),
         other => record == other,
     }
 }
@@ -266,16 +293,24 @@ fn fill(value: &Value, seen: &[Value]) -> Value {
                 let end = out[start..].find('}').unwrap() + start;
                 let mut path = out[start + 2..end].split('.');
                 let id = path.next().unwrap();
-                let response = seen.iter().rev().find(|it| it["type"] == "response" && it["id"] == id);
-                let found = path.fold(response.cloned().unwrap_or_default(), |at, key| match key.parse::<usize>() {
-                    Ok(index) => at[index].clone(),
-                    Err(_) => at[key].clone(),
+                let response = seen
+                    .iter()
+                    .rev()
+                    .find(|it| it["type"] == "response" && it["id"] == id);
+                let found = path.fold(response.cloned().unwrap_or_default(), |at, key| {
+                    match key.parse::<usize>() {
+                        Ok(index) => at[index].clone(),
+                        Err(_) => at[key].clone(),
+                    }
                 });
                 out.replace_range(start..=end, found.as_str().unwrap_or_default());
             }
             Value::String(out)
         }
-        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), fill(value, seen))).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| (key.clone(), fill(value, seen)))
+            .collect(),
         Value::Array(items) => items.iter().map(|item| fill(item, seen)).collect(),
         other => other.clone(),
     }
@@ -284,8 +319,16 @@ fn fill(value: &Value, seen: &[Value]) -> Value {
 /// Session files in creation order, with their lines.
 fn sessions(agent: &Path) -> Vec<(String, Vec<Value>)> {
     let mut paths = Vec::new();
-    for folder in std::fs::read_dir(agent.join("sessions")).into_iter().flatten().flatten() {
-        for file in std::fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+    for folder in std::fs::read_dir(agent.join("sessions"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        for file in std::fs::read_dir(folder.path())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             paths.push(file.path());
         }
     }
@@ -295,7 +338,9 @@ fn sessions(agent: &Path) -> Vec<(String, Vec<Value>)> {
         .map(|path| {
             let text = std::fs::read_to_string(&path).unwrap();
             let lines = text.split('\n').filter(|line| !line.is_empty());
-            let lines = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+            let lines = lines
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect();
             (path.to_string_lossy().into_owned(), lines)
         })
         .collect()
@@ -309,7 +354,11 @@ fn files(root: &Path) -> Map<String, Value> {
                 walk(root, &path, out);
                 continue;
             }
-            let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            let name = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
             let bytes = std::fs::read(&path).unwrap();
             let content = match String::from_utf8(bytes) {
                 Ok(text) => Value::String(text),
@@ -325,7 +374,10 @@ fn files(root: &Path) -> Map<String, Value> {
 
 fn placeholders(places: &Places, port: u16) -> Vec<(String, &'static str)> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let encoded = format!("--{}--", text(&places.cwd).trim_start_matches('/').replace('/', "-"));
+    let encoded = format!(
+        "--{}--",
+        text(&places.cwd).trim_start_matches('/').replace('/', "-")
+    );
     vec![
         (encoded, "<ENCODED_CWD>"),
         (text(&places.agent), "<AGENT_DIR>"),

@@ -35,7 +35,9 @@ fn mask(value: &Value, places: &[(String, &'static str)]) -> Value {
         Value::Object(fields) => fields
             .iter()
             .map(|(key, value)| {
-                let key = places.iter().fold(key.clone(), |key, (place, name)| key.replace(place.as_str(), name));
+                let key = places.iter().fold(key.clone(), |key, (place, name)| {
+                    key.replace(place.as_str(), name)
+                });
                 (key, mask(value, places))
             })
             .collect(),
@@ -48,7 +50,9 @@ pub(super) fn compare(case: &Value, run: &Run) -> Result<(), String> {
     let name = case["name"].as_str().unwrap();
     let masked = |value: &Value| mask(value, &run.places);
     let records: Vec<Value> = run.records.iter().map(masked).collect();
-    let ends = records.iter().filter(|record| record["type"] == "message_end");
+    let ends = records
+        .iter()
+        .filter(|record| record["type"] == "message_end");
     let messages = ends.map(|record| record["message"].clone()).collect();
     let mut matcher = Matcher::new(messages, OWN_WORDING.contains(&name));
     let mut trouble = Vec::new();
@@ -70,13 +74,21 @@ pub(super) fn compare(case: &Value, run: &Run) -> Result<(), String> {
         note(Err(format!("stderr is empty, expected {}", case["stderr"])));
     }
     let requests: Vec<Value> = run.requests.iter().map(masked).collect();
-    note(matcher.value(&case["http_requests"], &Value::Array(requests), "http_requests"));
+    note(matcher.value(
+        &case["http_requests"],
+        &Value::Array(requests),
+        "http_requests",
+    ));
     let sessions: Vec<Value> = run
         .sessions
         .iter()
         .map(|(path, entries)| masked(&json!({"path": path, "entries": entries})))
         .collect();
-    note(session_files(&mut matcher, &case["session_files"], &sessions));
+    note(session_files(
+        &mut matcher,
+        &case["session_files"],
+        &sessions,
+    ));
     note(files(case, run, &masked));
     if let Some(expected) = case.get("settings_after").filter(|it| !it.is_null()) {
         note(matcher.value(expected, &run.settings, "settings_after"));
@@ -85,7 +97,10 @@ pub(super) fn compare(case: &Value, run: &Run) -> Result<(), String> {
         return Ok(());
     }
     if !run.stderr.is_empty() {
-        trouble.push(format!("stderr: {}", run.stderr.chars().take(600).collect::<String>()));
+        trouble.push(format!(
+            "stderr: {}",
+            run.stderr.chars().take(600).collect::<String>()
+        ));
     }
     Err(trouble.join("\n"))
 }
@@ -93,19 +108,36 @@ pub(super) fn compare(case: &Value, run: &Run) -> Result<(), String> {
 fn session_files(matcher: &mut Matcher, expected: &Value, actual: &[Value]) -> Result<(), String> {
     let expected = expected.as_array().unwrap();
     if expected.len() != actual.len() {
-        return Err(format!("{} session files, expected {}", actual.len(), expected.len()));
+        return Err(format!(
+            "{} session files, expected {}",
+            actual.len(),
+            expected.len()
+        ));
     }
     for (index, (expected, actual)) in expected.iter().zip(actual).enumerate() {
         let at = format!("session_files[{index}]");
-        let (wanted, found) = (expected["entries"].as_array().unwrap(), actual["entries"].as_array().unwrap());
+        let (wanted, found) = (
+            expected["entries"].as_array().unwrap(),
+            actual["entries"].as_array().unwrap(),
+        );
         if wanted.len() != found.len() {
             let kinds = |entries: &[Value]| -> Vec<String> {
                 entries
                     .iter()
-                    .map(|it| format!("{} {}", it["type"].as_str().unwrap(), it["message"]["role"].as_str().unwrap_or("")))
+                    .map(|it| {
+                        format!(
+                            "{} {}",
+                            it["type"].as_str().unwrap(),
+                            it["message"]["role"].as_str().unwrap_or("")
+                        )
+                    })
                     .collect()
             };
-            return Err(format!("{at}: entries\n  expected {:?}\n  actual   {:?}", kinds(wanted), kinds(found)));
+            return Err(format!(
+                "{at}: entries\n  expected {:?}\n  actual   {:?}",
+                kinds(wanted),
+                kinds(found)
+            ));
         }
         matcher.value(expected, actual, &at)?;
     }
@@ -123,9 +155,14 @@ fn files(case: &Value, run: &Run, masked: &dyn Fn(&Value) -> Value) -> Result<()
     let actual = actual.as_object().unwrap();
     if expected.len() != actual.len() {
         let names = |map: &serde_json::Map<String, Value>| map.keys().cloned().collect::<Vec<_>>();
-        return Err(format!("files: expected {:?}, actual {:?}", names(expected), names(actual)));
+        return Err(format!(
+            "files: expected {:?}, actual {:?}",
+            names(expected),
+            names(actual)
+        ));
     }
-    let (mut wanted, mut found): (Vec<_>, Vec<_>) = (expected.iter().collect(), actual.iter().collect());
+    let (mut wanted, mut found): (Vec<_>, Vec<_>) =
+        (expected.iter().collect(), actual.iter().collect());
     wanted.sort_by_key(|(name, _)| (*name).clone());
     found.sort_by_key(|(name, _)| (*name).clone());
     for ((name, expected), (other, actual)) in wanted.into_iter().zip(found) {
@@ -160,7 +197,11 @@ fn split(records: &[Value]) -> Parts {
         match record["type"].as_str().unwrap_or_default() {
             "response" => parts.responses.push(record.clone()),
             "queue_update" => parts.queue.push(record.clone()),
-            "tool_execution_update" => drop(parts.updates.insert(call(), record["partialResult"].clone())),
+            "tool_execution_update" => drop(
+                parts
+                    .updates
+                    .insert(call(), record["partialResult"].clone()),
+            ),
             "bash_execution_update" => {
                 let output = parts.output.entry(record["id"].to_string()).or_default();
                 output.push_str(record["delta"].as_str().unwrap());
@@ -176,7 +217,9 @@ fn split(records: &[Value]) -> Parts {
             "message_start" => {
                 parts.pieces.push(BTreeMap::new());
                 let mut record = record.clone();
-                if record["message"]["role"] == "assistant" && record["message"]["stopReason"] == "pending" {
+                if record["message"]["role"] == "assistant"
+                    && record["message"]["stopReason"] == "pending"
+                {
                     let fields = record["message"].as_object_mut().unwrap();
                     fields.remove("content");
                     fields.remove("usage");
@@ -194,25 +237,50 @@ fn stream(matcher: &mut Matcher, expected: &[Value], actual: &[Value]) -> Result
     let kinds = |records: &[Value]| -> Vec<String> {
         let kind = |record: &Value| {
             let role = record["message"]["role"].as_str().unwrap_or_default();
-            format!("{} {role}", record["type"].as_str().unwrap_or("?")).trim().to_owned()
+            format!("{} {role}", record["type"].as_str().unwrap_or("?"))
+                .trim()
+                .to_owned()
         };
         records.iter().map(kind).collect()
     };
     for (index, (a, b)) in wanted.main.iter().zip(&found.main).enumerate() {
         matcher
-            .value(a, b, &format!("record {index} ({})", a["type"].as_str().unwrap_or_default()))
+            .value(
+                a,
+                b,
+                &format!(
+                    "record {index} ({})",
+                    a["type"].as_str().unwrap_or_default()
+                ),
+            )
             .map_err(|why| {
                 let (a, b) = (kinds(&wanted.main), kinds(&found.main));
-                if a.len() == b.len() { why } else { format!("{why}\n  expected {a:?}\n  actual   {b:?}") }
+                if a.len() == b.len() {
+                    why
+                } else {
+                    format!("{why}\n  expected {a:?}\n  actual   {b:?}")
+                }
             })?;
     }
     if wanted.main.len() != found.main.len() {
-        return Err(format!("records\n  expected {:?}\n  actual   {:?}", kinds(&wanted.main), kinds(&found.main)));
+        return Err(format!(
+            "records\n  expected {:?}\n  actual   {:?}",
+            kinds(&wanted.main),
+            kinds(&found.main)
+        ));
     }
     responses(matcher, &wanted.responses, &found.responses)?;
     matcher.value(&json!(wanted.queue), &json!(found.queue), "queue updates")?;
-    matcher.value(&json!(wanted.updates), &json!(found.updates), "last updates")?;
-    matcher.value(&json!(wanted.output), &json!(found.output), "command output")?;
+    matcher.value(
+        &json!(wanted.updates),
+        &json!(found.updates),
+        "last updates",
+    )?;
+    matcher.value(
+        &json!(wanted.output),
+        &json!(found.output),
+        "command output",
+    )?;
     matcher.value(&json!(wanted.ends), &json!(found.ends), "tool ends")?;
     for (index, (a, b)) in wanted.pieces.iter().zip(&found.pieces).enumerate() {
         matcher.value(&json!(a), &json!(b), &format!("pieces of message {index}"))?;
@@ -222,7 +290,12 @@ fn stream(matcher: &mut Matcher, expected: &[Value], actual: &[Value]) -> Result
 
 /// Responses by id; those without one in their order.
 fn responses(matcher: &mut Matcher, expected: &[Value], actual: &[Value]) -> Result<(), String> {
-    let key = |record: &Value| record.get("id").map(ToString::to_string).unwrap_or_default();
+    let key = |record: &Value| {
+        record
+            .get("id")
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    };
     if expected.len() != actual.len() {
         return Err(format!(
             "responses: expected {:?}, actual {:?}",

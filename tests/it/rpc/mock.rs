@@ -131,15 +131,20 @@ async fn respond(
         let status = error["status"].as_u64().unwrap_or(500);
         return plain(out, status, &error["headers"], error.get("body")).await;
     }
-    out.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        .await?;
+    out.write_all(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+    )
+    .await?;
     for event in events(answer) {
         tokio::time::sleep(Duration::from_millis(4)).await;
         match event {
             Event::Chunk(mut body) => {
                 let mut chunk = json!({"id": format!("chatcmpl-{number}"), "object": "chat.completion.chunk",
                     "created": 1_700_000_000, "model": model});
-                chunk.as_object_mut().unwrap().append(body.as_object_mut().unwrap());
+                chunk
+                    .as_object_mut()
+                    .unwrap()
+                    .append(body.as_object_mut().unwrap());
                 item(out, &chunk.to_string()).await?;
             }
             Event::Raw(text) => item(out, &text).await?,
@@ -197,7 +202,10 @@ fn events(answer: &Value) -> Vec<Event> {
     for piece in pieces(&answer["text"]) {
         out.push(delta(json!({"content": piece})));
     }
-    if answer.get("hang_after_text").is_some_and(|it| *it != json!(false)) {
+    if answer
+        .get("hang_after_text")
+        .is_some_and(|it| *it != json!(false))
+    {
         out.push(Event::Hang);
         return out;
     }
@@ -206,8 +214,10 @@ fn events(answer: &Value) -> Vec<Event> {
     }
     let calls = answer["tool_calls"].as_array().cloned().unwrap_or_default();
     for (index, call) in calls.iter().enumerate() {
-        out.push(delta(json!({"tool_calls": [{"index": index, "id": call["id"], "type": "function",
-            "function": {"name": call["name"], "arguments": ""}}]})));
+        out.push(delta(
+            json!({"tool_calls": [{"index": index, "id": call["id"], "type": "function",
+            "function": {"name": call["name"], "arguments": ""}}]}),
+        ));
         let arguments = match &call["arguments"] {
             Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -215,7 +225,9 @@ fn events(answer: &Value) -> Vec<Event> {
         let units: Vec<char> = arguments.chars().collect();
         for slice in units.chunks(24) {
             let slice: String = slice.iter().collect();
-            out.push(delta(json!({"tool_calls": [{"index": index, "function": {"arguments": slice}}]})));
+            out.push(delta(
+                json!({"tool_calls": [{"index": index, "function": {"arguments": slice}}]}),
+            ));
         }
     }
     if let Some(error) = answer.get("stream_error") {

@@ -24,9 +24,18 @@ impl Matcher {
     }
 
     /// Compares; the error says where and how.
-    pub(super) fn value(&mut self, expected: &Value, actual: &Value, at: &str) -> Result<(), String> {
+    pub(super) fn value(
+        &mut self,
+        expected: &Value,
+        actual: &Value,
+        at: &str,
+    ) -> Result<(), String> {
         let differs = || {
-            Err(format!("{at}:\n  expected {}\n  actual   {}", short(expected), short(actual)))
+            Err(format!(
+                "{at}:\n  expected {}\n  actual   {}",
+                short(expected),
+                short(actual)
+            ))
         };
         match (expected, actual) {
             (Value::String(pattern), actual) if is_mask(pattern, actual) => Ok(()),
@@ -34,13 +43,21 @@ impl Matcher {
                 let index: usize = name[2..].parse().unwrap();
                 match self.messages.get(index - 1) {
                     Some(message) if same_message(message, actual) => Ok(()),
-                    Some(message) => Err(format!("{at} is not message {name}: {} against {}", short(actual), short(message))),
+                    Some(message) => Err(format!(
+                        "{at} is not message {name}: {} against {}",
+                        short(actual),
+                        short(message)
+                    )),
                     None => Err(format!("{at}: there is no message {name}")),
                 }
             }
             (Value::Object(fields), Value::String(text)) if fields.contains_key("__sections") => {
                 let names: Vec<Value> = sections(text).into_iter().map(Value::from).collect();
-                self.value(&fields["__sections"], &Value::Array(names), &format!("{at}.__sections"))
+                self.value(
+                    &fields["__sections"],
+                    &Value::Array(names),
+                    &format!("{at}.__sections"),
+                )
             }
             (Value::String(pattern), Value::String(text)) => {
                 if self.text(pattern, text) || self.free_text(pattern, text, at) {
@@ -61,9 +78,13 @@ impl Matcher {
                 for (index, (expected, actual)) in a.iter().zip(b).enumerate() {
                     let at = format!("{at}[{index}]");
                     // Declarations may be shortened to names.
-                    let name = actual.get("name").or_else(|| actual.get("function").and_then(|it| it.get("name")));
+                    let name = actual
+                        .get("name")
+                        .or_else(|| actual.get("function").and_then(|it| it.get("name")));
                     match (expected, name) {
-                        (Value::String(_), Some(name)) if !expected.as_str().unwrap().starts_with('$') => {
+                        (Value::String(_), Some(name))
+                            if !expected.as_str().unwrap().starts_with('$') =>
+                        {
                             self.value(expected, name, &at)?;
                         }
                         _ => self.value(expected, actual, &at)?,
@@ -76,7 +97,9 @@ impl Matcher {
                     let at = format!("{at}.{key}");
                     match b.get(key) {
                         Some(actual) => self.value(expected, actual, &at)?,
-                        None => return Err(format!("{at} is missing, expected {}", short(expected))),
+                        None => {
+                            return Err(format!("{at} is missing, expected {}", short(expected)));
+                        }
                     }
                 }
                 match b.keys().find(|key| !a.contains_key(*key)) {
@@ -135,19 +158,29 @@ impl Matcher {
 
     /// Texts that may be worded otherwise.
     fn free_text(&self, expected: &str, actual: &str, at: &str) -> bool {
-        let after = |text: &str| text.split_once("<summary>").map(|(_, rest)| rest.to_owned());
+        let after = |text: &str| {
+            text.split_once("<summary>")
+                .map(|(_, rest)| rest.to_owned())
+        };
         if let (Some(a), Some(b)) = (after(expected), after(actual)) {
             // The intro line before a summary is our own.
             return a == b || token_summary(&a, &b);
         }
-        let free = ["Failed to parse command: ", "terminated", "Cannot read properties", "ENOENT"];
+        let free = [
+            "Failed to parse command: ",
+            "terminated",
+            "Cannot read properties",
+            "ENOENT",
+        ];
         if free.iter().any(|head| expected.contains(head)) {
             return !actual.is_empty();
         }
         if at.ends_with("errorMessage") && (expected.contains("aborted") || self.own_wording) {
             return !actual.is_empty();
         }
-        self.own_wording && (at.contains("content[") || at.ends_with(".error")) && !actual.is_empty()
+        self.own_wording
+            && (at.contains("content[") || at.ends_with(".error"))
+            && !actual.is_empty()
     }
 }
 
@@ -165,9 +198,14 @@ fn is_mask(pattern: &str, actual: &Value) -> bool {
 }
 
 fn free_number(at: &str) -> bool {
-    ["estimatedTokensAfter", "tokensBefore", "durationMs", "wall_time_seconds"]
-        .iter()
-        .any(|name| at.ends_with(name))
+    [
+        "estimatedTokensAfter",
+        "tokensBefore",
+        "durationMs",
+        "wall_time_seconds",
+    ]
+    .iter()
+    .any(|name| at.ends_with(name))
         || at.ends_with("contextUsage.tokens")
         || at.ends_with("contextUsage.percent")
 }
@@ -198,7 +236,10 @@ fn sections(text: &str) -> Vec<String> {
             .strip_prefix('<')
             .and_then(|after| after.split_once(">\n"))
             .map(|(name, _)| name.to_owned())
-            .filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == '-'));
+            .filter(|name| {
+                name.chars()
+                    .all(|c| c.is_ascii_lowercase() || c == '_' || c == '-')
+            });
         match tag {
             Some(name) => {
                 let close = format!("\n</{name}>");

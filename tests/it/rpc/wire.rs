@@ -27,9 +27,15 @@ fn cases() -> Vec<(String, Value)> {
         .into_iter()
         .map(|path| {
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-            (name, serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap())
+            (
+                name,
+                serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap(),
+            )
         })
-        .filter(|(name, _)| only.as_ref().is_none_or(|only| name.contains(only.as_str())))
+        .filter(|(name, _)| {
+            only.as_ref()
+                .is_none_or(|only| name.contains(only.as_str()))
+        })
         .collect()
 }
 
