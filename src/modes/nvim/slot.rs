@@ -39,6 +39,8 @@ struct SlotState {
     name: Option<String>,
     next_tag: u64,
     waiting: HashMap<u64, oneshot::Sender<Result<Json, CommandError>>>,
+    /// Questions that wait for the person, and the calls they are about.
+    questions: HashMap<u64, String>,
 }
 
 /// Draws the chat of a slot.
@@ -249,6 +251,9 @@ impl Slot {
             }
             return;
         }
+        if !self.concerns(event) {
+            return;
+        }
         if self.status.lock().apply(event) {
             self.draw_status();
         }
@@ -292,6 +297,42 @@ impl Slot {
         }
     }
 
+    /// Whether an event is about this session: the gate tells all sessions of the process about everything.
+    fn concerns(&self, event: &Event) -> bool {
+        match event {
+            Event::Review(ReviewEvent::Changed { proposal }) => self
+                .runtime
+                .gate()
+                .proposal(*proposal)
+                .is_some_and(|proposal| proposal.session == self.id()),
+            Event::Review(ReviewEvent::Approval { id, request }) => {
+                let mine = request.session == self.id();
+                if mine {
+                    self.state.lock().questions.insert(*id, request.call_id.clone());
+                }
+                mine
+            }
+            Event::Review(ReviewEvent::ApprovalGone { id }) => {
+                let call = self.state.lock().questions.remove(id);
+                if let Some(call) = &call {
+                    self.answered(call);
+                }
+                call.is_some()
+            }
+            _ => true,
+        }
+    }
+
+    /// The person answered: the call goes on.
+    fn answered(&self, call: &str) {
+        self.chat.lock().tool(call, |tool| {
+            if tool.state == State::Asks {
+                tool.state = State::Running;
+                tool.hint = None;
+            }
+        });
+    }
+
     /// Shows in the tool block where its review stands.
     fn review(self: &Arc<Self>, event: &ReviewEvent) {
         match event {
@@ -332,7 +373,7 @@ impl Slot {
                 });
                 self.draw();
             }
-            _ => {}
+            _ => self.draw(),
         }
     }
 }
