@@ -126,7 +126,7 @@ fn check(events: impl IntoIterator<Item = Event>, expect: Expect) {
             )
         })
         .collect();
-    expect.assert_eq(&shown.join("\n"));
+    expect.assert_eq(&shown.join("\n").replace("\n    \n", "\n\n"));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_failed_command_stays_open_and_says_how_it_ended() {
             [tool open] bash cargo test  1.2s  exit 101  fail
                 ```
                 FAILED
-    
+
                 Command exited with code 101
                 ```
             [user open] You
