@@ -2,6 +2,8 @@
 
 mod compare;
 pub(crate) mod harness;
+mod search;
+mod stress;
 
 use serde_json::Value;
 
