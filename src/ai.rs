@@ -16,6 +16,7 @@ pub mod message;
 pub mod model;
 pub mod models_json;
 pub mod overflow;
+pub mod patterns;
 pub mod provider;
 pub mod providers;
 pub mod proxy;

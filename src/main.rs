@@ -3,13 +3,19 @@
 use std::process::ExitCode;
 
 mod cli;
+mod nvim_mode;
 
 fn main() -> ExitCode {
     if let Some(code) = pi_nvim::tools::bash::guard::run_if_asked() {
         return code;
     }
-    match cli::parse(std::env::args().skip(1)) {
-        Ok(_) => ExitCode::SUCCESS,
+    let done = match cli::parse(std::env::args().skip(1)) {
+        Ok(cli) if cli.mode == cli::Mode::Nvim || cli.attach.is_some() => nvim_mode::run(cli),
+        Ok(_) => Ok(()),
+        Err(line) => Err(line),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
             complain(&line);
             ExitCode::FAILURE

@@ -241,15 +241,11 @@ impl Resources {
         Self::with_settings(options, settings)
     }
 
-    /// Reads everything again. A settings file that became invalid keeps the values it had; what was set but could not
-    /// be written stays set. Everything else is as on disk now.
-    pub fn reload(self, options: &LoadOptions) -> Self {
-        let mut settings = self.settings;
-        if self.cwd != options.cwd {
-            return Self::load(options);
-        }
-        settings.reload(options.trust);
-        Self::with_settings(options, settings)
+    /// Reads everything again, `before` being the settings until now: a settings file that became invalid keeps the
+    /// values it had, and what was set but could not be written stays set. Everything else is as on disk now.
+    pub fn reload(options: &LoadOptions, mut before: Settings) -> Self {
+        before.reload(options.trust);
+        Self::with_settings(options, before)
     }
 
     fn with_settings(options: &LoadOptions, settings: Settings) -> Self {

@@ -13,6 +13,7 @@ use crate::agent::{Tool, ToolOutput};
 pub mod bash;
 mod declare;
 pub mod decode;
+mod edit;
 pub mod env;
 mod find;
 mod grep;
@@ -21,6 +22,7 @@ mod ls;
 pub mod paths;
 mod read;
 pub mod truncate;
+mod write;
 
 pub use env::{ToolEnv, ToolOptions};
 
@@ -33,6 +35,8 @@ pub fn builtin(env: ToolEnv) -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(read::tool(Arc::clone(&env))),
         Arc::new(bash::tool(Arc::clone(&env))),
+        Arc::new(edit::tool(Arc::clone(&env))),
+        Arc::new(write::tool(Arc::clone(&env))),
         Arc::new(grep::tool(Arc::clone(&env))),
         Arc::new(find::tool(Arc::clone(&env))),
         Arc::new(ls::tool(env)),

@@ -147,9 +147,9 @@ pub(crate) fn missing(model: &Model, entry: Option<&Entry>) -> String {
         Some(name) => format!("set {name} or run :Pi login {provider}"),
         None => format!("run :Pi login {provider} or give it an apiKey in models.json"),
     };
-    if matches!(entry, Some(Entry::Other(_))) {
+    if let Some(Entry::Other(kind)) = entry {
         return format!(
-            "no API key for {provider}: its subscription sign-in is not used here; {set}"
+            "no API key for {provider}: its sign-in of type `{kind}` is not used here; {set}"
         );
     }
     format!("no API key for {provider}: {set}")

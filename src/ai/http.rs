@@ -6,7 +6,9 @@
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use reqwest::{Certificate, Client, Url};
+use reqwest::{Certificate, Client};
+
+pub use reqwest::Url;
 
 use super::proxy::{ProxyRules, UnsupportedProxy};
 

@@ -117,6 +117,11 @@ pub fn final_args(text: &str) -> Result<Map<String, Value>, String> {
         return Ok(Map::new());
     }
     let refuse = |why: String| Err(format!("{why}\n\nReceived arguments:\n{text}"));
+    let parse = |text: &str| {
+        let mut value = parse(text)?;
+        whole_numbers(&mut value);
+        Ok::<_, serde_json::Error>(value)
+    };
     let first = match parse(text) {
         Ok(Value::Object(map)) => return Ok(map),
         Ok(_) => return refuse("the arguments are not a JSON object".to_owned()),
@@ -125,6 +130,21 @@ pub fn final_args(text: &str) -> Result<Map<String, Value>, String> {
     match parse(&repair(text)) {
         Ok(Value::Object(map)) => Ok(map),
         _ => refuse(format!("the arguments are not valid JSON: {first}")),
+    }
+}
+
+/// Turns numbers without a fraction (`1e5`, `10.0`) into integers, as JavaScript would write them.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or(0.5);
+            if float.fract() == 0.0 && float.abs() < 9e15 {
+                *value = (float as i64).into();
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
     }
 }
 
@@ -413,7 +433,10 @@ impl PartialArgs {
 
     fn show_number(&mut self) {
         let word = self.word.trim_end_matches(['e', 'E', '+', '-']);
-        let value = serde_json::from_str(word).ok();
+        let mut value = serde_json::from_str(word).ok();
+        if let Some(value) = &mut value {
+            whole_numbers(value);
+        }
         self.set(value);
     }
 

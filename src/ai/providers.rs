@@ -1,9 +1,12 @@
 //! The wire APIs. Each one turns a conversation into a request body and decodes its own events; everything else (sending,
 //! retrying, reading, masking, ending) is the same for all and lives in `driver`.
 
+pub(crate) mod anthropic;
 pub(crate) mod assembly;
 pub(crate) mod driver;
+pub(crate) mod google;
 pub(crate) mod openai_chat;
+pub(crate) mod openai_responses;
 pub mod scripted;
 
 use std::sync::Arc;
@@ -19,7 +22,12 @@ use super::{json, limits, transcript};
 use assembly::{Assembly, Step};
 
 /// Wire APIs this version speaks.
-pub const APIS: [&str; 1] = ["openai-completions"];
+pub const APIS: [&str; 4] = [
+    "openai-completions",
+    "anthropic-messages",
+    "openai-responses",
+    "google-generative-ai",
+];
 
 /// What is sent.
 #[derive(Debug, Default)]
@@ -210,6 +218,9 @@ pub(crate) trait Decoder: Send {
 pub(crate) fn api(name: &str) -> Option<Box<dyn Api>> {
     match name {
         "openai-completions" => Some(Box::new(openai_chat::Chat)),
+        "anthropic-messages" => Some(Box::new(anthropic::Messages)),
+        "openai-responses" => Some(Box::new(openai_responses::Responses)),
+        "google-generative-ai" => Some(Box::new(google::Gemini)),
         _ => None,
     }
 }
@@ -265,4 +276,27 @@ pub(crate) fn cut_chars(text: &str, len: usize) -> String {
 /// Response headers that ask for a wait.
 pub(crate) fn asked_wait(headers: &HeaderMap) -> Option<std::time::Duration> {
     super::retry::retry_after(headers, std::time::SystemTime::now())
+}
+
+/// Takes over the cost a gateway states in its usage.
+pub(crate) fn take_stated_cost(usage: &Value, out: &mut Assembly) {
+    if let Some(total) = stated_cost(usage) {
+        let cost = &mut out.message.usage.cost;
+        cost.total = total;
+        cost.total_from_provider = Some(true.into());
+    }
+}
+
+/// The cost a gateway states, when it is complete: with the person's own upstream key, what upstream charged is added.
+fn stated_cost(usage: &Value) -> Option<f64> {
+    let cost = usage.get("cost")?.as_f64()?;
+    if !usage.get("is_byok")?.as_bool()? {
+        return Some(cost);
+    }
+    let details = usage.get("cost_details")?;
+    let get = |key: &str| details.get(key).and_then(Value::as_f64);
+    let upstream = get("upstream_inference_cost").or_else(|| {
+        Some(get("upstream_inference_prompt_cost")? + get("upstream_inference_completions_cost")?)
+    })?;
+    Some(cost + upstream)
 }

@@ -9,10 +9,8 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-
-use tempfile::NamedTempFile;
 
 /// How many symbolic links are followed before the path counts as a loop, as in Linux.
 const MAX_LINKS: usize = 40;
@@ -113,10 +111,9 @@ pub fn replace(path: &Path, bytes: &[u8], options: Options) -> io::Result<()> {
 /// The file then has its old content.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut temp = NamedTempFile::new_in(folder)?;
-    fill(temp.as_file_mut(), bytes, Options::default())?;
-    temp.persist(path)?;
-    Ok(())
+    let mut temp = Temp::new(folder, 0o600)?;
+    fill(&mut temp.file, bytes, Options::default())?;
+    temp.rename(path)
 }
 
 /// The error for devices, pipes and sockets.
@@ -165,22 +162,62 @@ fn beside(
     options: Options,
 ) -> Result<(), Refused> {
     // The mode given here is narrowed by the umask, which is right for a new file; an old file's mode is set below.
-    let mut temp = tempfile::Builder::new()
-        .prefix(".pi-")
-        .suffix(".tmp")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)
-        .map_err(Refused::sort)?;
+    let mut temp = Temp::new(folder, 0o666).map_err(Refused::sort)?;
     if let Some(old) = old {
-        keep_identity(path, old, temp.as_file()).map_err(Refused::InPlace)?;
+        keep_identity(path, old, &temp.file).map_err(Refused::InPlace)?;
     }
-    fill(temp.as_file_mut(), bytes, options).map_err(Refused::Failed)?;
+    fill(&mut temp.file, bytes, options).map_err(Refused::Failed)?;
     if options.faults.refuse_rename {
         return Err(Refused::InPlace(rustix::io::Errno::BUSY.into()));
     }
-    temp.persist(path)
-        .map_err(|error| Refused::sort(error.error))?;
-    Ok(())
+    temp.rename(path).map_err(Refused::sort)
+}
+
+/// A file beside the one it will replace; removed unless it did.
+struct Temp {
+    file: File,
+    path: PathBuf,
+    renamed: bool,
+}
+
+impl Temp {
+    fn new(folder: &Path, mode: u32) -> io::Result<Self> {
+        loop {
+            let name = format!(".pi-{:016x}.tmp", uuid::Uuid::new_v4().as_u64_pair().0);
+            let path = folder.join(name);
+            let opened = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode)
+                .open(&path);
+            match opened {
+                Ok(file) => {
+                    return Ok(Self {
+                        file,
+                        path,
+                        renamed: false,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn rename(mut self, to: &Path) -> io::Result<()> {
+        fs::rename(&self.path, to)?;
+        self.renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        if !self.renamed {
+            // Nothing better can be done about a leftover than to leave it.
+            fs::remove_file(&self.path).ok();
+        }
+    }
 }
 
 /// Gives the new file the owner, mode and extended attributes (and so the ACL) of the old one.

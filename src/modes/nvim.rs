@@ -11,8 +11,6 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::files::state::StateDir;
-use crate::workspace::Workspace;
 use crate::workspace::disk::DiskWorkspace;
 
 pub mod chat_view;
@@ -20,6 +18,7 @@ pub mod editor;
 mod events;
 pub mod face;
 pub mod hello;
+pub mod opener;
 pub mod outbox;
 mod prompt;
 mod requests;
@@ -32,7 +31,8 @@ pub mod workspace;
 
 use editor::transport::Stdio;
 use editor::{Editor, Notification};
-use face::{Face, Opener, Panel};
+use face::{Face, Panel};
+use opener::{Opener, Setup};
 use outbox::Outbox;
 use review_view::ReviewView;
 use workspace::EditorWorkspace;
@@ -49,42 +49,25 @@ pub enum Connection {
     Attach(PathBuf),
 }
 
-/// Makes what opens sessions, once it is known how files are seen.
-pub type Assemble = Box<dyn FnOnce(Arc<dyn Workspace>) -> Result<Arc<dyn Opener>, String> + Send>;
-
-/// What the face is started with.
-pub struct Options {
-    /// The running Neovim.
-    pub connection: Connection,
-    /// Makes what opens sessions.
-    pub assemble: Assemble,
-    /// Our own state directory.
-    pub state: StateDir,
-    /// Directory of the agent's settings.
-    pub agent_dir: PathBuf,
-}
-
 /// Serves a Neovim until it is gone or SIGTERM comes; then everything ends within 300 ms.
 ///
 /// # Errors
 /// One line, when the two could not get together.
-pub async fn run(options: Options) -> Result<(), String> {
-    let (editor, notes) = connect(options.connection).await?;
+pub async fn run(connection: Connection, setup: Setup) -> Result<(), String> {
+    let (editor, notes) = connect(connection).await?;
     let hello = hello::greet(&editor).await?;
-    let files = Arc::new(EditorWorkspace::new(
+    let workspace = Arc::new(EditorWorkspace::new(
         editor.clone(),
         DiskWorkspace::default(),
     ));
-    let opener = (options.assemble)(files.clone())?;
+    let opener = Opener::new(setup, workspace.clone(), &hello.config, &hello.cwd)?;
     let outbox = Outbox::default();
-    let drawing = tokio::spawn(outbox.clone().run(editor.clone()));
-    let cwd = std::env::current_dir().unwrap_or_default();
-    let review = ReviewView::new(opener.gate().clone(), files, &cwd, outbox.clone());
+    let review = ReviewView::new(opener.gate().clone(), workspace, &hello.cwd, outbox.clone());
     // Ends with the gate, that is with the process.
     tokio::spawn(review.clone().run());
     let panels = HashMap::from([("review", review as Arc<dyn Panel>)]);
-    let dirs = (options.state, options.agent_dir);
-    let face = Face::new(editor.clone(), outbox, opener, hello.config, dirs, panels);
+    let drawing = tokio::spawn(outbox.clone().run(editor.clone()));
+    let face = Face::new(editor, outbox, opener, hello.config, panels);
     serve(&face, notes).await;
     // A session that does not end in time is ended with the process: its file is whole after every entry.
     tokio::time::timeout(FAREWELL, face.shutdown()).await.ok();

@@ -8,6 +8,7 @@ mod merge;
 mod values;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -75,18 +76,18 @@ pub enum SettingsError {
     },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ScopeState {
     scope: Scope,
     path: PathBuf,
     values: Map<String, Value>,
-    error: Option<SettingsError>,
+    error: Option<Arc<SettingsError>>,
     /// Set here but not yet in the file, because a write failed.
     pending: Vec<(Vec<String>, Value)>,
 }
 
 /// The settings in force.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     global: ScopeState,
     project: ScopeState,
@@ -150,7 +151,7 @@ impl Settings {
     pub fn errors(&self) -> impl Iterator<Item = &SettingsError> {
         [&self.global, &self.project]
             .into_iter()
-            .filter_map(|state| state.error.as_ref())
+            .filter_map(|state| state.error.as_deref())
     }
 
     /// Sets one key, or one key inside another (`["compaction", "enabled"]`), and writes the file: only this key changes
@@ -206,7 +207,7 @@ impl ScopeState {
                 self.values = values;
                 self.error = None;
             }
-            Err(err) => self.error = Some(err),
+            Err(err) => self.error = Some(Arc::new(err)),
         }
     }
 

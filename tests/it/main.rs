@@ -13,6 +13,7 @@
 
 mod architecture;
 mod conformance;
+mod docs;
 mod gate;
 mod nvim;
 mod providers;

@@ -1,9 +1,11 @@
 //! The built-in tools: recorded cases and behaviour under stress.
 
 mod compare;
+mod edit;
 pub(crate) mod harness;
 mod search;
 mod stress;
+mod write;
 
 use serde_json::Value;
 

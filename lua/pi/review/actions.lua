@@ -256,8 +256,15 @@ end
 ---Rejects everything pending and stops the run; asks only when more than one file is concerned.
 function M.reject_all()
   local _, files = open_now()
+  local sessions = {} ---@type table<string, true>
+  for _, proposal in ipairs(state.all()) do
+    sessions[proposal.session] = true
+  end
   local stop = function()
-    port.send({ view = 'stop' })
+    port.send({ action = 'rejectAll' })
+    for session in pairs(sessions) do
+      port.abort(session)
+    end
   end
   if files <= 1 then
     stop()

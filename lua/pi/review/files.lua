@@ -70,7 +70,7 @@ function M.load(real)
   if known then
     return known
   end
-  local buf = vim.fn.bufadd(real)
+  local buf = vim.fn.bufadd(vim.fn.fnamemodify(real, ':.'))
   local shortmess, swapped = vim.o.shortmess, false
   local group = api.nvim_create_augroup('pi.review.load', { clear = true })
   api.nvim_create_autocmd('SwapExists', {

@@ -20,4 +20,14 @@ function M.send(message)
   require('pi.rpc').notify('review', message)
 end
 
+---Asks core to stop the run of a session.
+---@param session string
+function M.abort(session)
+  if send then
+    send({ abort = session })
+    return
+  end
+  require('pi.rpc').notify('run.abort', { session = session })
+end
+
 return M

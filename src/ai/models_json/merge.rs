@@ -30,7 +30,7 @@ pub fn apply_entry(id: &str, bundled: Vec<Model>, entry: &Value) -> Result<Vec<M
         return Err(format!("it has none of {}", SUBSTANCE.join(", ")));
     }
     let provider_compat = entry.get("compat").and_then(Value::as_object);
-    let mut models = bundled.clone();
+    let mut models = bundled;
     for model in &mut models {
         if let Some(url) = entry.get("baseUrl").and_then(Value::as_str) {
             model.base_url = url.to_owned();

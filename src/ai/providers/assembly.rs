@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value};
 
 use crate::ai::cost;
-use crate::ai::json::{HalfJoiner, final_args};
+use crate::ai::json::{HalfJoiner, drop_halves, final_args};
 use crate::ai::message::{
     AssistantMessage, Block, StopReason, TextBlock, ThinkingBlock, ToolCall, Usage,
 };
@@ -159,6 +159,13 @@ impl Assembly {
         self.open.get(index).map_or("", |open| &open.args)
     }
 
+    /// Sets the argument text of a call that arrived whole, without an event of its own.
+    pub(crate) fn set_args(&mut self, index: usize, text: &str) {
+        if let Some(open) = self.open.get_mut(index) {
+            open.args = drop_halves(text);
+        }
+    }
+
     /// Returns the text block at `index`.
     pub(crate) fn text_mut(&mut self, index: usize) -> Option<&mut TextBlock> {
         match self.message.content.get_mut(index) {
@@ -221,11 +228,6 @@ impl Assembly {
         for index in 0..self.open.len() {
             self.end(index);
         }
-    }
-
-    /// Whether a block was ended.
-    pub(crate) fn ended(&self, index: usize) -> bool {
-        self.open.get(index).is_none_or(|open| open.ended)
     }
 
     /// Whether the message holds tool calls.

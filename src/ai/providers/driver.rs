@@ -157,7 +157,7 @@ impl Driver {
 
     /// Ends with an error event.
     fn finish(&mut self, stop: Stop) {
-        let reading = std::mem::replace(&mut self.stage, Stage::Over);
+        self.stage = Stage::Over;
         self.out.message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
         match stop {
             Stop::Aborted => {
@@ -166,9 +166,6 @@ impl Driver {
                     .fail(StopReason::Aborted, "Request was aborted".to_owned());
             }
             Stop::Failed { text, retry_after } => {
-                if matches!(reading, Stage::Reading(_)) {
-                    self.out.end_all();
-                }
                 let text = cut_chars(self.mask.apply(&text).trim(), MAX_ERROR_CHARS);
                 self.out.message.retry_after_ms = retry_after.map(|wait| wait.as_millis() as u64);
                 if let Some(word) = &mut self.out.message.raw_stop_reason {

@@ -19,6 +19,8 @@ use crate::ai::{
     AssistantMessage, Block, EventStream, Model, Provider, Request, StopReason, StreamEvent, Usage,
 };
 
+pub mod demo;
+
 /// One piece of a scripted answer.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {

@@ -13,24 +13,11 @@ use serde_json::{Value as Json, json};
 
 use super::editor::value::to_json;
 use super::editor::{Editor, Notification};
+use super::opener::Opener;
 use super::outbox::Outbox;
 use super::slot::Slot;
 use crate::files::state::StateDir;
-use crate::review::gate::Gate;
-use crate::session::{CommandError, Runtime, SessionChoice};
-
-/// Opens sessions; given by the program's start, which knows models, settings and tools.
-pub trait Opener: Send + Sync + 'static {
-    /// The gate that all sessions of this process share.
-    fn gate(&self) -> &Gate;
-
-    /// Opens a session of a directory.
-    fn open(
-        &self,
-        cwd: PathBuf,
-        session: SessionChoice,
-    ) -> BoxFuture<'_, Result<Runtime, CommandError>>;
-}
+use crate::session::SessionChoice;
 
 /// A request (or, without `id`, a plain message) of the Lua side.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,13 +78,11 @@ pub struct Face {
     /// What goes to the Lua side.
     pub outbox: Outbox,
     /// Opens sessions.
-    pub opener: Arc<dyn Opener>,
+    pub opener: Opener,
     /// Options of the plugin.
     pub config: Json,
     /// Our own state directory.
     pub state: StateDir,
-    /// Directory of the agent's settings.
-    pub agent_dir: PathBuf,
     pub(super) slots: Mutex<Slots>,
     panels: HashMap<&'static str, Arc<dyn Panel>>,
 }
@@ -113,19 +98,17 @@ impl Face {
     pub fn new(
         editor: Editor,
         outbox: Outbox,
-        opener: Arc<dyn Opener>,
+        opener: Opener,
         config: Json,
-        dirs: (StateDir, PathBuf),
         panels: HashMap<&'static str, Arc<dyn Panel>>,
     ) -> Arc<Self> {
-        let (state, agent_dir) = dirs;
+        let state = StateDir::new(&opener.places().state_dir);
         Arc::new(Self {
             editor,
             outbox,
             opener,
             config,
             state,
-            agent_dir,
             slots: Mutex::default(),
             panels,
         })
@@ -188,8 +171,14 @@ impl Face {
         {
             return Ok(live);
         }
-        let runtime = self.opener.open(cwd.clone(), choice).await;
-        let runtime = runtime.map_err(|error| error.to_string())?;
+        let face = self.clone();
+        let directory = cwd.clone();
+        // Reads settings, skills and the session file.
+        let opened = tokio::task::spawn_blocking(move || face.opener.open(&directory, choice));
+        let runtime = opened
+            .await
+            .map_err(|error| format!("open the session: {error}"))?
+            .map_err(|error| error.to_string())?;
         let slot = Slot::start(self, runtime, cwd).await?;
         let mut slots = self.slots.lock();
         slots.live.insert(slot.id(), slot.clone());

@@ -17,8 +17,8 @@ use super::outbox::{Outbox, Source};
 use super::workspace::EditorWorkspace;
 use crate::review::gate::Gate;
 use crate::review::{
-    ApprovalAnswer, Hunk, HunkId, Proposal, ProposalId, ProposalState, ReviewAction, ReviewEvent,
-    ReviewMode,
+    ApprovalAnswer, Hunk, HunkId, HunkState, Proposal, ProposalId, ProposalState, ReviewAction,
+    ReviewEvent, ReviewMode,
 };
 
 mod approval;
@@ -209,14 +209,7 @@ impl ReviewView {
             return Some(Pending::Proposal(id));
         }
         let state = snapshot.map_or(ProposalState::Done, |it| it.state);
-        let op = json!({
-            "op": "review.drop",
-            "id": id.0,
-            "state": model::state(state),
-            "applied": applied,
-            "rejected": rejected,
-        });
-        Some(Pending::Drop(id, op))
+        Some(Pending::Drop(id, settled_op(id, state, applied, rejected)))
     }
 
     fn queue(&self, pending: Pending) {
@@ -254,7 +247,12 @@ impl ReviewView {
     }
 
     fn proposal_op(&self, id: ProposalId) -> Option<Value> {
-        let proposal = self.gate.proposal(id).filter(|it| is_shown(it))?;
+        let proposal = self.gate.proposal(id)?;
+        if !is_shown(&proposal) {
+            // Looked at, as a change that was written without asking; what is settled has its own op.
+            let known = self.state.lock().known.remove(&id).is_some();
+            return known.then(|| drop_op(&proposal));
+        }
         let after = self.waits_for(&proposal);
         let mut state = self.state.lock();
         let number = state.number(&proposal);
@@ -315,8 +313,16 @@ impl ReviewView {
     }
 
     fn act(&self, action: ReviewAction) -> Result<(), String> {
+        // The screen shows these at the hunk itself.
+        let quiet = matches!(
+            &action,
+            ReviewAction::Note { .. }
+                | ReviewAction::Accept { .. }
+                | ReviewAction::Reject { .. }
+                | ReviewAction::AcceptAll { .. }
+        );
         let line = self.gate.act(action)?;
-        if !line.is_empty() {
+        if !line.is_empty() && !quiet {
             let op = json!({"op": "review.say", "level": "line", "line": line});
             self.queue(Pending::Op(op));
         }
@@ -418,6 +424,25 @@ impl State {
         self.numbers.insert(proposal.id, *count);
         *count
     }
+}
+
+fn settled_op(id: ProposalId, state: ProposalState, applied: usize, rejected: usize) -> Value {
+    json!({
+        "op": "review.drop",
+        "id": id.0,
+        "state": model::state(state),
+        "applied": applied,
+        "rejected": rejected,
+    })
+}
+
+fn drop_op(proposal: &Proposal) -> Value {
+    let count = |state| {
+        let hunks = proposal.hunks.iter();
+        hunks.filter(|hunk| hunk.state == state).count()
+    };
+    let (applied, rejected) = (count(HunkState::Accepted), count(HunkState::Rejected));
+    settled_op(proposal.id, proposal.state, applied, rejected)
 }
 
 fn is_pending(proposal: &Proposal) -> bool {

@@ -1,3 +1,5 @@
 //! Reviews in a real Neovim: files seen through buffers, commits, hunks on the screen, keys.
 
+mod gate;
+mod stage;
 mod workspace;

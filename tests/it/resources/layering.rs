@@ -228,7 +228,7 @@ fn a_reload_sees_what_changed_on_disk() {
         {"path": "$AGENT/prompts/b.md", "content": "b"},
         {"path": "$CWD/AGENTS.md", "content": "new"},
     ]));
-    let loaded = loaded.reload(&options);
+    let loaded = Resources::reload(&options, loaded.settings.clone());
     assert_eq!(loaded.settings.steering_mode().as_str(), "all");
     assert_eq!(loaded.expand("/a").text, "new");
     assert_eq!(

@@ -464,6 +464,14 @@ impl Setup {
         }
     }
 
+    /// What a file under the working directory held before the calls.
+    pub(crate) fn bytes_before(&self, name: &str) -> Vec<u8> {
+        match self.before.get(name).map(|entry| &entry.kind) {
+            Some(Kind::File(bytes)) => bytes.clone(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether nothing changed under the working directory.
     pub(crate) fn is_unchanged(&self) -> bool {
         tree(&self.cwd) == self.before

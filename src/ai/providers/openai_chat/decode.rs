@@ -5,7 +5,9 @@ use serde_json::{Map, Value};
 use crate::ai::json::drop_halves;
 use crate::ai::message::{StopReason, ThinkingBlock, Usage};
 use crate::ai::providers::assembly::{Assembly, Step};
-use crate::ai::providers::{Decoder, count_of, event_json, new_call_id, text_of};
+use crate::ai::providers::{
+    Decoder, count_of, cut_chars, event_json, new_call_id, take_stated_cost, text_of,
+};
 use crate::ai::sse::SseEvent;
 
 /// Fields in which servers send thinking, in the order in which they are looked at.
@@ -215,7 +217,7 @@ impl Decoder for ChatDecoder {
             }
             return Step::Fail(
                 "the stream was interrupted by something that is no JSON: ".to_owned()
-                    + &super::super::cut_chars(data, 200),
+                    + &cut_chars(data, 200),
             );
         };
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
@@ -288,7 +290,7 @@ fn merge_detail(details: &mut Vec<Value>, piece: &Map<String, Value>) {
             for (key, value) in piece {
                 match (last.get_mut(key), value) {
                     (Some(Value::String(have)), Value::String(more)) if key == field => {
-                        have.push_str(more)
+                        have.push_str(more);
                     }
                     (_, Value::Null) => {}
                     _ => {
@@ -325,23 +327,5 @@ fn take_usage(usage: &Value, out: &mut Assembly) {
         total_tokens: input + output + cache_read + cache_write,
         ..Usage::default()
     });
-    if let Some(total) = stated_cost(usage) {
-        let cost = &mut out.message.usage.cost;
-        cost.total = total;
-        cost.total_from_provider = Some(true.into());
-    }
-}
-
-/// The cost a gateway states, when it is complete: with the person's own upstream key, what upstream charged is added.
-fn stated_cost(usage: &Value) -> Option<f64> {
-    let cost = usage.get("cost")?.as_f64()?;
-    if !usage.get("is_byok")?.as_bool()? {
-        return Some(cost);
-    }
-    let details = usage.get("cost_details")?;
-    let get = |key: &str| details.get(key).and_then(Value::as_f64);
-    let upstream = get("upstream_inference_cost").or_else(|| {
-        Some(get("upstream_inference_prompt_cost")? + get("upstream_inference_completions_cost")?)
-    })?;
-    Some(cost + upstream)
+    take_stated_cost(usage, out);
 }

@@ -101,11 +101,16 @@ pub fn respond(messages: &[Message]) -> Move {
 
 fn read_the_code() -> Move {
     Move {
-        thinking: "A small Python project with failing tests. Read before touching anything.".into(),
-        text: "I'll read the code and its tests first.".into(),
-        calls: [("money", MONEY), ("cart", CART), ("tests", "tests/test_shop.py")]
-            .map(|(id, path)| call(&format!("demo-read-{id}"), "read", json!({ "path": path })))
+        thinking: "A small Python project with failing tests. Read before touching anything."
             .into(),
+        text: "I'll read the code and its tests first.".into(),
+        calls: [
+            ("money", MONEY),
+            ("cart", CART),
+            ("tests", "tests/test_shop.py"),
+        ]
+        .map(|(id, path)| call(&format!("demo-read-{id}"), "read", json!({ "path": path })))
+        .into(),
     }
 }
 
@@ -125,16 +130,27 @@ fn propose(story: &Story<'_>) -> Move {
         _ => "Without a test run I go by the code. ".into(),
     };
     let edits = |path: &str| -> Value {
-        let list: Vec<Value> = FIXES.iter().filter(|fix| fix.path == path).map(|fix| edit(fix, fix.new)).collect();
+        let list: Vec<Value> = FIXES
+            .iter()
+            .filter(|fix| fix.path == path)
+            .map(|fix| edit(fix, fix.new))
+            .collect();
         json!({ "path": path, "edits": list })
     };
     Move {
-        thinking: "Cents must stay whole numbers, and the quantity belongs into total and receipt.".into(),
-        text: format!("{seen}I'll put both files right, note it in CHANGES.md, and run the tests again."),
+        thinking: "Cents must stay whole numbers, and the quantity belongs into total and receipt."
+            .into(),
+        text: format!(
+            "{seen}I'll put both files right, note it in CHANGES.md, and run the tests again."
+        ),
         calls: vec![
             call("demo-edit-money", "edit", edits(MONEY)),
             call("demo-edit-cart", "edit", edits(CART)),
-            call("demo-write-changes", "write", json!({ "path": "CHANGES.md", "content": CHANGES })),
+            call(
+                "demo-write-changes",
+                "write",
+                json!({ "path": "CHANGES.md", "content": CHANGES }),
+            ),
             run_tests("demo-tests-2"),
         ],
     }
@@ -144,19 +160,33 @@ fn propose(story: &Story<'_>) -> Move {
 fn look_again(story: &Story<'_>) -> Move {
     let output = story.result("demo-tests-2").unwrap_or_default();
     let names = failing(&output);
-    let open: Vec<&Fix> =
-        FIXES.iter().filter(|fix| !fix.other.is_empty() && names.iter().any(|name| name == fix.test)).collect();
+    let open: Vec<&Fix> = FIXES
+        .iter()
+        .filter(|fix| !fix.other.is_empty() && names.iter().any(|name| name == fix.test))
+        .collect();
     if open.is_empty() {
         return finish(story, "demo-tests-2");
     }
     // A receipt that is right but adds up a wrong total fails too: mend what is below it first.
-    let rejected: Vec<&Fix> = open.iter().copied().filter(|fix| story.refused(fix)).collect();
+    let rejected: Vec<&Fix> = open
+        .iter()
+        .copied()
+        .filter(|fix| story.refused(fix))
+        .collect();
     let todo = if rejected.is_empty() { open } else { rejected };
     let mut calls = Vec::new();
     for (id, path) in [("money", MONEY), ("cart", CART)] {
-        let list: Vec<Value> = todo.iter().filter(|fix| fix.path == path).map(|fix| edit(fix, fix.other)).collect();
+        let list: Vec<Value> = todo
+            .iter()
+            .filter(|fix| fix.path == path)
+            .map(|fix| edit(fix, fix.other))
+            .collect();
         if !list.is_empty() {
-            calls.push(call(&format!("demo-again-{id}"), "edit", json!({ "path": path, "edits": list })));
+            calls.push(call(
+                &format!("demo-again-{id}"),
+                "edit",
+                json!({ "path": path, "edits": list }),
+            ));
         }
     }
     calls.push(run_tests("demo-tests-3"));
@@ -166,7 +196,9 @@ fn look_again(story: &Story<'_>) -> Move {
         None => String::new(),
     };
     Move {
-        thinking: "What was rejected still fails its test; the rest stands. Another way for that alone.".into(),
+        thinking:
+            "What was rejected still fails its test; the rest stands. Another way for that alone."
+                .into(),
         text: format!(
             "{} still fails because {} did not go in.{reason} Another way, for that alone:",
             names.join(", "),
@@ -187,13 +219,23 @@ fn finish(story: &Story<'_>, tests: &str) -> Move {
     let output = story.result(tests).unwrap_or_default();
     let names = failing(&output);
     let text = if output.contains("OK") && names.is_empty() {
-        format!("{GOODBYE}all tests pass. What you rejected was left out, and only what you accepted was written.")
+        format!(
+            "{GOODBYE}all tests pass. What you rejected was left out, and only what you accepted was written."
+        )
     } else if names.is_empty() {
-        format!("{GOODBYE}I could not run the tests, so I stop here. Only what you accepted was written.")
+        format!(
+            "{GOODBYE}I could not run the tests, so I stop here. Only what you accepted was written."
+        )
     } else {
-        format!("{GOODBYE}{} still fails. I stop here rather than ask a third time; tell me how you want it.", names.join(", "))
+        format!(
+            "{GOODBYE}{} still fails. I stop here rather than ask a third time; tell me how you want it.",
+            names.join(", ")
+        )
     };
-    Move { text, ..Move::default() }
+    Move {
+        text,
+        ..Move::default()
+    }
 }
 
 /// How the last answer begins; also how it is known again.
@@ -223,7 +265,10 @@ fn join(words: &[&str]) -> String {
 fn failing(output: &str) -> Vec<String> {
     let mut names: Vec<String> = output
         .lines()
-        .filter_map(|line| line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: ")))
+        .filter_map(|line| {
+            line.strip_prefix("FAIL: ")
+                .or_else(|| line.strip_prefix("ERROR: "))
+        })
         .filter_map(|rest| rest.split_whitespace().next())
         .map(str::to_owned)
         .collect();
@@ -255,34 +300,43 @@ impl Story<'_> {
     }
 
     fn result(&self, id: &str) -> Option<String> {
-        self.results().find(|(call, _)| *call == id).map(|(_, text)| text)
+        self.results()
+            .find(|(call, _)| *call == id)
+            .map(|(_, text)| text)
     }
 
     /// Whether the first proposal for this was not written, as far as the result tells.
     fn refused(&self, fix: &Fix) -> bool {
-        let id = if fix.path == MONEY { "demo-edit-money" } else { "demo-edit-cart" };
+        let id = if fix.path == MONEY {
+            "demo-edit-money"
+        } else {
+            "demo-edit-cart"
+        };
         let first = fix.new.lines().next().unwrap_or_default().trim();
         self.result(id).is_some_and(|text| {
-            text.contains("the file is unchanged") || (text.contains("NOT applied") && text.contains(first))
+            text.contains("the file is unchanged")
+                || (text.contains("NOT applied") && text.contains(first))
         })
     }
 
     /// The reason the person gave for a rejection of the proposals, if any.
     fn reason(&self) -> Option<String> {
-        self.results().filter(|(id, _)| id.starts_with("demo-edit") || id.starts_with("demo-write")).find_map(
-            |(_, text)| {
+        self.results()
+            .filter(|(id, _)| id.starts_with("demo-edit") || id.starts_with("demo-write"))
+            .find_map(|(_, text)| {
                 let at = text.find("Reason: ").or_else(|| text.find("reason: "))?;
                 let rest = text.get(at + "Reason: ".len()..)?;
                 Some(rest.lines().next()?.trim().trim_end_matches('.').to_owned())
-            },
-        )
+            })
     }
 
     fn said_goodbye(&self) -> bool {
         self.messages.iter().any(|message| match message {
-            Message::Assistant(answer) => {
-                answer.content.iter().filter_map(Block::as_text).any(|text| text.starts_with(GOODBYE))
-            }
+            Message::Assistant(answer) => answer
+                .content
+                .iter()
+                .filter_map(Block::as_text)
+                .any(|text| text.starts_with(GOODBYE)),
             _ => false,
         })
     }
@@ -307,7 +361,10 @@ mod tests {
             })
             .chain([Block::text(step.text.clone())])
             .collect();
-        history.push(Message::Assistant(AssistantMessage { content, ..AssistantMessage::default() }));
+        history.push(Message::Assistant(AssistantMessage {
+            content,
+            ..AssistantMessage::default()
+        }));
         for (id, name, _) in &step.calls {
             history.push(Message::ToolResult(ToolResultMessage {
                 tool_call_id: id.clone(),
@@ -321,10 +378,21 @@ mod tests {
     #[test]
     fn everything_accepted_ends_after_the_second_test_run() {
         let mut history = Vec::new();
-        for ids in [vec!["demo-read-money", "demo-read-cart", "demo-read-tests"], vec!["demo-tests-1"]] {
+        for ids in [
+            vec!["demo-read-money", "demo-read-cart", "demo-read-tests"],
+            vec!["demo-tests-1"],
+        ] {
             let step = respond(&history);
-            assert_eq!(step.calls.iter().map(|call| call.0.as_str()).collect::<Vec<_>>(), ids);
-            answered(&mut history, &step, |_| "FAIL: test_discount_is_whole_cents (x)".into());
+            assert_eq!(
+                step.calls
+                    .iter()
+                    .map(|call| call.0.as_str())
+                    .collect::<Vec<_>>(),
+                ids
+            );
+            answered(&mut history, &step, |_| {
+                "FAIL: test_discount_is_whole_cents (x)".into()
+            });
         }
         let step = respond(&history);
         assert_eq!(step.calls.len(), 4);
@@ -341,17 +409,24 @@ mod tests {
             answered(&mut history, &step, |_| String::new());
         }
         let step = respond(&history);
-        answered(&mut history, &step, |id| match id {
+        answered(&mut history, &step, |id| {
+            match id {
             "demo-edit-cart" => "Applied 2 of 3 hunks to shop/cart.py. Rejected hunks were NOT applied:\n\
                                  +        return round(self.total() * (1 - percent / 100))\nReason: no floats\n"
                 .into(),
             "demo-tests-2" => "FAIL: test_discount_is_whole_cents (tests.test_shop)\n".into(),
             _ => "ok".into(),
+        }
         });
         let again = respond(&history);
         assert!(again.text.contains("no floats"), "{}", again.text);
         assert_eq!(again.calls[0].2["edits"].as_array().unwrap().len(), 1);
-        assert!(again.calls[0].2["edits"][0]["newText"].as_str().unwrap().contains("// 100"));
+        assert!(
+            again.calls[0].2["edits"][0]["newText"]
+                .as_str()
+                .unwrap()
+                .contains("// 100")
+        );
         answered(&mut history, &again, |_| "Ran 4 tests\n\nOK".into());
         let last = respond(&history);
         assert!(last.text.contains("all tests pass"));

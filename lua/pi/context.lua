@@ -1,0 +1,149 @@
+--- What a prompt mentions and only Neovim knows: buffers, the selection, diagnostics, the quickfix list.
+local M = {}
+
+local LIMIT = 20000
+
+---@param text string
+---@return string
+local function capped(text)
+  return #text > LIMIT and (text:sub(1, LIMIT) .. '\n… cut') or text
+end
+
+---@return integer? buf the file a person is looking at
+local function code_buffer()
+  local win = require('pi.window').target()
+  return win and vim.api.nvim_win_get_buf(win) or nil
+end
+
+---@param buf integer
+---@return string
+local function name_of(buf)
+  return vim.fn.fnamemodify(vim.api.nvim_buf_get_name(buf), ':.')
+end
+
+---@param items { lnum: integer, text: string, name: string, severity: string }[]
+---@return string
+local function listed(items)
+  local lines = {} ---@type string[]
+  for _, item in ipairs(items) do
+    lines[#lines + 1] = ('%s:%d: %s%s'):format(item.name, item.lnum, item.severity, item.text)
+  end
+  return #lines > 0 and table.concat(lines, '\n') or '(none)'
+end
+
+local severities = { 'error: ', 'warning: ', 'info: ', 'hint: ' }
+
+---@type table<string, fun(): string?>
+local kinds = {
+  buffer = function()
+    local buf = code_buffer()
+    if not buf then
+      return nil
+    end
+    local unsaved = vim.bo[buf].modified and ' (unsaved)' or ''
+    return name_of(buf) .. unsaved
+  end,
+  buffers = function()
+    local names = {} ---@type string[]
+    for _, buf in ipairs(vim.api.nvim_list_bufs()) do
+      if vim.bo[buf].buflisted and vim.bo[buf].buftype == '' then
+        names[#names + 1] = name_of(buf) .. (vim.bo[buf].modified and ' (unsaved)' or '')
+      end
+    end
+    return table.concat(names, '\n')
+  end,
+  selection = function()
+    local buf = code_buffer()
+    if not buf then
+      return nil
+    end
+    local first = vim.api.nvim_buf_get_mark(buf, '<')[1] or 0
+    local last = vim.api.nvim_buf_get_mark(buf, '>')[1] or 0
+    if first == 0 then
+      return nil
+    end
+    local lines = vim.api.nvim_buf_get_lines(buf, first - 1, last, false)
+    return ('%s:%d-%d\n%s'):format(name_of(buf), first, last, table.concat(lines, '\n'))
+  end,
+  diagnostics = function()
+    local items = {} ---@type { lnum: integer, text: string, name: string, severity: string }[]
+    for _, it in ipairs(vim.diagnostic.get(nil)) do
+      items[#items + 1] = {
+        name = name_of(it.bufnr or 0),
+        lnum = it.lnum + 1,
+        text = it.message,
+        severity = severities[it.severity or 1] or '',
+      }
+    end
+    return listed(items)
+  end,
+  quickfix = function()
+    local items = {} ---@type { lnum: integer, text: string, name: string, severity: string }[]
+    for _, it in ipairs(vim.fn.getqflist()) do
+      local name = it.bufnr > 0 and name_of(it.bufnr) or ''
+      items[#items + 1] = { name = name, lnum = it.lnum, text = it.text, severity = '' }
+    end
+    return listed(items)
+  end,
+}
+
+--- The names a prompt may mention besides files.
+---@return string[]
+function M.names()
+  local names = vim.tbl_keys(kinds)
+  table.sort(names)
+  return names
+end
+
+--- Collects what `@buffer`, `@selection` and the like in a text stand for.
+---@param text string
+---@return { name: string, text: string }[]
+function M.gather(text)
+  local found, seen = {}, {} ---@type { name: string, text: string }[], table<string, boolean>
+  for word in (' ' .. text):gmatch('%s@(%w+)%f[^%w]') do
+    local collect = kinds[word]
+    if collect and not seen[word] then
+      seen[word] = true
+      local ok, value = pcall(collect)
+      if ok and value then
+        found[#found + 1] = { name = word, text = capped(value) }
+      end
+    end
+  end
+  return found
+end
+
+local mimes = {
+  png = 'image/png',
+  jpg = 'image/jpeg',
+  jpeg = 'image/jpeg',
+  gif = 'image/gif',
+  webp = 'image/webp',
+}
+
+--- Pictures that a prompt mentions by path (`@shot.png`, or a path alone on a line).
+---@param text string
+---@param session string
+---@return { data: string, mime: string, path: string }[]
+function M.images(text, session)
+  local info = require('pi.session').info(session)
+  local out = {} ---@type { data: string, mime: string, path: string }[]
+  for word in text:gmatch('%S+') do
+    local path = word:gsub('^@', ''):gsub('^[\'"]', ''):gsub('[\'"]$', '')
+    local mime = mimes[(path:match('%.(%w+)$') or ''):lower()]
+    if mime then
+      if not vim.startswith(path, '/') and info then
+        path = vim.fs.joinpath(info.cwd, path)
+      end
+      local file = io.open(vim.fs.normalize(path), 'rb')
+      if file then
+        local data = file:read('*a')
+        file:close()
+        out[#out + 1] = { data = vim.base64.encode(data), mime = mime, path = path }
+      end
+    end
+  end
+  return out
+end
+
+return M

@@ -1,0 +1,155 @@
+--- Sessions as this Neovim shows them: which tab page looks at which, and what is known of each.
+local rpc = require('pi.rpc')
+
+local M = {}
+
+---@class pi.session.Info
+---@field id string
+---@field name string?
+---@field file string?
+---@field cwd string
+
+---@type table<string, pi.session.Info>
+local known = {}
+
+---@param info pi.session.Info
+local function remember(info)
+  for key, value in pairs(info) do
+    if value == vim.NIL then
+      info[key] = nil
+    end
+  end
+  known[info.id] = info
+end
+
+--- The session of a buffer of ours, else of this tab page.
+---@return string? id
+function M.current()
+  local here = vim.b.pi
+  return here and here.session or vim.t.pi_session
+end
+
+---@param id string?
+---@return pi.session.Info?
+function M.info(id)
+  return known[id or M.current() or '']
+end
+
+---@return pi.session.Info[]
+function M.all()
+  return vim.tbl_values(known)
+end
+
+--- Makes this tab page look at a session.
+---@param info pi.session.Info
+function M.show(info)
+  remember(info)
+  local before = vim.t.pi_session
+  vim.t.pi_session = info.id
+  require('pi.window').switch(before, info.id)
+  if before ~= info.id then
+    require('pi.events').fire('PiSessionOpen', { session = info.id })
+  end
+end
+
+---@param request string
+---@param params table
+---@param callback fun(err: string?, info: pi.session.Info?)
+local function open(request, params, callback)
+  require('pi.backend').start(function(err)
+    if err then
+      callback(err)
+      return
+    end
+    local tab = vim.api.nvim_get_current_tabpage()
+    rpc.request(request, params, function(failed, info)
+      if failed then
+        callback(failed)
+        return
+      end
+      remember(info)
+      -- The person may be in another tab page by now.
+      if vim.api.nvim_tabpage_is_valid(tab) and tab == vim.api.nvim_get_current_tabpage() then
+        M.show(info)
+      elseif vim.api.nvim_tabpage_is_valid(tab) then
+        vim.t[tab].pi_session = info.id
+      end
+      callback(nil, info)
+    end)
+  end)
+end
+
+--- Makes sure that this tab page has a running session.
+---@param callback fun(err: string?, info: pi.session.Info?)
+function M.ensure(callback)
+  local info = M.info(vim.t.pi_session)
+  open('session.ensure', {
+    session = info and info.id or nil,
+    path = info and info.file or nil,
+    cwd = info and info.cwd or require('pi.backend').cwd(),
+  }, callback)
+end
+
+--- Opens another session in this tab page.
+---@param request 'session.new'|'session.continue'|'session.open'
+---@param params table
+---@param callback fun(err: string?, info: pi.session.Info?)?
+function M.open(request, params, callback)
+  params.cwd = params.cwd or require('pi.backend').cwd()
+  open(request, params, callback or function(err)
+    if err then
+      require('pi.notice').say(err, 'error')
+    end
+  end)
+end
+
+--- Asks the running session of this tab page; starts one when there is none.
+---@param name string
+---@param params table?
+---@param callback pi.rpc.Callback?
+function M.request(name, params, callback)
+  M.ensure(function(err, info)
+    if err or not info then
+      if callback then
+        callback(err, nil)
+      else
+        require('pi.notice').say(err or 'no session', 'error')
+      end
+      return
+    end
+    local all = vim.tbl_extend('keep', params or {}, { session = M.current() or info.id })
+    rpc.request(name, all, callback)
+  end)
+end
+
+--- The backend ended: nothing runs any more, what is shown stays.
+---@param reason string
+function M.gone(reason)
+  for id in pairs(known) do
+    require('pi.chat').gone(id, reason)
+    require('pi.status').forget(id)
+  end
+end
+
+M.ops = {}
+
+--- The backend went on to another session in the place of one.
+---@param op { from: string, to: string, info: pi.session.Info }
+function M.ops.moved(op)
+  remember(op.info)
+  for _, tab in ipairs(vim.api.nvim_list_tabpages()) do
+    if vim.t[tab].pi_session == op.from then
+      vim.t[tab].pi_session = op.to
+      require('pi.window').switch(op.from, op.to, tab)
+    end
+  end
+end
+
+---@param op { session: string }
+function M.ops.stopped(op)
+  require('pi.chat').gone(op.session, 'this session was stopped; `:Pi resume` goes on with it')
+  require('pi.status').forget(op.session)
+  require('pi.events').fire('PiSessionClose', { session = op.session })
+end
+
+return M

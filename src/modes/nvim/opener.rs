@@ -1,0 +1,207 @@
+//! Opens sessions: puts models, tools, the gate and the resources of a directory together.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value as Json;
+
+use crate::ai::registry::ModelRegistry;
+use crate::ai::{Model, RequestOptions, ThinkingLevel};
+use crate::extensions::NoHooks;
+use crate::files::agent_dir::Places;
+use crate::resources::settings::Trust;
+use crate::resources::trust::{TrustFacts, Verdict, decide};
+use crate::resources::{LoadOptions, ResourceFlags, Resources};
+use crate::review::ReviewMode;
+use crate::review::gate::{Gate, GateConfig, Reviewer, Rule};
+use crate::session::{CommandError, Runtime, RuntimeConfig, SessionChoice};
+use crate::tools::{self, ToolEnv, ToolOptions};
+use crate::workspace::Workspace;
+
+/// What the command line says about sessions.
+pub struct Setup {
+    /// Where things live.
+    pub places: Places,
+    /// Models and their credentials.
+    pub registry: ModelRegistry,
+    /// Flags about resources.
+    pub flags: ResourceFlags,
+    /// Model to begin with instead of the one the settings name.
+    pub model: Option<Arc<Model>>,
+    /// Thinking level to begin with.
+    pub thinking: Option<ThinkingLevel>,
+    /// `--session-dir`.
+    pub session_dir: Option<String>,
+    /// What to think of a project's own resources, for this process.
+    pub trust: Option<bool>,
+    /// The binary that guards commands.
+    pub guard: Option<PathBuf>,
+}
+
+/// Opens sessions over one gate and one view of files.
+pub struct Opener {
+    setup: Setup,
+    workspace: Arc<dyn Workspace>,
+    gate: Gate,
+    /// Answers about trust that hold until the process ends.
+    trusted: Mutex<HashMap<PathBuf, bool>>,
+}
+
+impl Opener {
+    /// Makes one; `config` holds the plugin's options, `cwd` the directory of the Neovim it serves.
+    ///
+    /// # Errors
+    /// One line when a review rule cannot be read.
+    pub fn new(
+        setup: Setup,
+        workspace: Arc<dyn Workspace>,
+        config: &Json,
+        cwd: &Path,
+    ) -> Result<Self, String> {
+        let review = &config["review"];
+        let mut gate = GateConfig::new(workspace.clone(), cwd);
+        gate.state_dir = Some(setup.places.state_dir.clone());
+        gate.reviewer = Reviewer::Person;
+        gate.mode = mode(&review["mode"]).unwrap_or_default();
+        gate.rules = rules(&review["rules"])?;
+        gate.stop_on_reject = review["on_reject"] == "stop";
+        if let Some(join) = review["join"].as_u64() {
+            gate.join = usize::try_from(join).unwrap_or(gate.join);
+        }
+        Ok(Self {
+            gate: Gate::new(gate),
+            setup,
+            workspace,
+            trusted: Mutex::default(),
+        })
+    }
+
+    /// The gate that all sessions of this process share.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// The models.
+    pub fn registry(&self) -> &ModelRegistry {
+        &self.setup.registry
+    }
+
+    /// Where things live.
+    pub fn places(&self) -> &Places {
+        &self.setup.places
+    }
+
+    /// Opens a session of a directory. Blocks on the file system.
+    ///
+    /// # Errors
+    /// One line that says which session could not be opened and why.
+    pub fn open(&self, cwd: &Path, session: SessionChoice) -> Result<Runtime, CommandError> {
+        if !cwd.is_dir() {
+            let line = format!("{} is no directory any more", cwd.display());
+            return Err(CommandError::new(line));
+        }
+        let load = LoadOptions {
+            places: self.setup.places.clone(),
+            cwd: cwd.to_owned(),
+            trust: self.trust(cwd),
+            flags: self.setup.flags.clone(),
+        };
+        let resources = Resources::load(&load);
+        let model = self.model(&resources);
+        let settings = &resources.settings;
+        let options = ToolOptions {
+            command_prefix: settings.shell_command_prefix().map(str::to_owned),
+            shell_path: settings.shell_path().map(PathBuf::from),
+            home: self.setup.places.home.clone(),
+            agent_bin_dir: Some(self.setup.places.agent_dir.join("bin")),
+            guard: self.setup.guard.clone(),
+            ..ToolOptions::default()
+        };
+        let tools = tools::builtin(ToolEnv {
+            workspace: self.workspace.clone(),
+            gate: self.gate.clone(),
+            options,
+        });
+        let config = RuntimeConfig {
+            load,
+            session_dir: self.setup.session_dir.clone(),
+            session,
+            session_id: None,
+            session_name: None,
+            provider: self.setup.registry.provider(),
+            options: RequestOptions::default(),
+            models: Arc::new(self.setup.registry.clone()),
+            model,
+            thinking: self.setup.thinking,
+            tools,
+            active_tools: Some(tools::DEFAULT_TOOLS.map(str::to_owned).to_vec()),
+            gate: self.gate.clone(),
+            hooks: Arc::new(NoHooks),
+        };
+        Runtime::start_with(config, resources)
+    }
+
+    /// The project's own resources are used only after a person said so.
+    fn trust(&self, cwd: &Path) -> Trust {
+        match self.verdict(cwd) {
+            Verdict::Decided { trusted: true, .. } => Trust::Trusted,
+            _ => Trust::Untrusted,
+        }
+    }
+
+    /// Where the rules about trust lead for a directory.
+    pub fn verdict(&self, cwd: &Path) -> Verdict {
+        let mut asked = self.trusted.lock().get(cwd).copied();
+        asked = asked.or(self.setup.trust);
+        let (facts, trouble) = TrustFacts::gather(&self.setup.places, cwd, asked);
+        if let Some(trouble) = trouble {
+            tracing::warn!("{trouble}");
+        }
+        decide(cwd, &facts, [])
+    }
+
+    /// Takes an answer for the life of this process.
+    pub fn trust_once(&self, cwd: &Path, trusted: bool) {
+        self.trusted.lock().insert(cwd.to_owned(), trusted);
+    }
+
+    /// The model of a new session: the flag, the settings, else the first one that can be asked.
+    fn model(&self, resources: &Resources) -> Option<Arc<Model>> {
+        let registry = &self.setup.registry;
+        let named = || {
+            let settings = &resources.settings;
+            match settings.default_model() {
+                (Some(provider), Some(id)) => registry
+                    .find(provider, id)
+                    .filter(|model| registry.why_unusable(model).is_none()),
+                _ => None,
+            }
+        };
+        let flag = self.setup.model.clone();
+        flag.or_else(named)
+            .or_else(|| registry.available().into_iter().next())
+    }
+}
+
+fn mode(value: &Json) -> Option<ReviewMode> {
+    serde_json::from_value(value.clone()).ok()
+}
+
+/// `review.rules`: `{glob = '**/*.lock', mode = 'auto'}` or `{outside_cwd = true, mode = 'ask'}`.
+fn rules(value: &Json) -> Result<Vec<Rule>, String> {
+    let given = value.as_array().into_iter().flatten();
+    given
+        .map(|rule| {
+            let mode = mode(&rule["mode"]).ok_or_else(|| {
+                format!("review rule {rule}: mode is one of ask, auto, readonly, off")
+            })?;
+            match rule["glob"].as_str() {
+                Some(glob) => Rule::glob(glob, mode),
+                None if rule["outside_cwd"] == true => Ok(Rule::outside_cwd(mode)),
+                None => Err(format!("review rule {rule}: give a glob or outside_cwd")),
+            }
+        })
+        .collect()
+}
