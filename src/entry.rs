@@ -246,6 +246,14 @@ pub fn index(bytes: &[u8]) -> Option<Indexed> {
     indexed(&scan)
 }
 
+/// Scans a line that need not have an id (files of version 1 have none); `None` when it is no object.
+pub fn facts_of(bytes: &[u8]) -> Option<Facts> {
+    match scan::line(bytes) {
+        scan::Line::Object(scan) => Some(facts(&scan)),
+        _ => None,
+    }
+}
+
 /// Returns where the first line feed is: what ends a line in a session file, and nothing else does.
 pub fn find_line_feed(bytes: &[u8]) -> Option<usize> {
     scan::find_line_feed(bytes)

@@ -10,8 +10,11 @@ pub mod listing;
 pub mod projection;
 pub mod protocol;
 pub mod runtime;
+pub mod search;
+pub mod stats;
 pub mod store;
 pub mod tree;
+pub mod tree_view;
 pub mod wire;
 
 pub use protocol::{Command, CommandError, Event, NoticeLevel};

@@ -8,6 +8,7 @@ mod merge;
 mod values;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -75,18 +76,18 @@ pub enum SettingsError {
     },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ScopeState {
     scope: Scope,
     path: PathBuf,
     values: Map<String, Value>,
-    error: Option<SettingsError>,
+    error: Option<Arc<SettingsError>>,
     /// Set here but not yet in the file, because a write failed.
     pending: Vec<(Vec<String>, Value)>,
 }
 
 /// The settings in force.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     global: ScopeState,
     project: ScopeState,
@@ -115,6 +116,11 @@ impl Settings {
         };
         settings.reload(trust);
         settings
+    }
+
+    /// Whether these are the settings of this working directory.
+    pub fn belong_to(&self, cwd: &Path) -> bool {
+        self.project.path.starts_with(cwd.join(PROJECT_DIR))
     }
 
     /// Reads both files again. A file that became invalid keeps the values it had.
@@ -150,7 +156,7 @@ impl Settings {
     pub fn errors(&self) -> impl Iterator<Item = &SettingsError> {
         [&self.global, &self.project]
             .into_iter()
-            .filter_map(|state| state.error.as_ref())
+            .filter_map(|state| state.error.as_deref())
     }
 
     /// Sets one key, or one key inside another (`["compaction", "enabled"]`), and writes the file: only this key changes
@@ -206,7 +212,7 @@ impl ScopeState {
                 self.values = values;
                 self.error = None;
             }
-            Err(err) => self.error = Some(err),
+            Err(err) => self.error = Some(Arc::new(err)),
         }
     }
 

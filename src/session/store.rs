@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use self::disk::Disk;
 use self::load::Note;
 use super::projection::{Context, Entries, Pos};
+use super::stats::Stats;
 use crate::entry::{Entry, EntryId, Facts};
 
 pub use self::append::{CompactionEntry, SummaryEntry};
@@ -187,6 +188,7 @@ pub struct Session {
     stamps: Box<dyn Stamps>,
     /// Path and context of the leaf, made at the first question and carried on by appends.
     cache: Mutex<Option<Cache>>,
+    stats: Mutex<Stats>,
 }
 
 struct Cache {
@@ -388,6 +390,14 @@ impl Session {
             Cache { path, context }
         });
         read(cache)
+    }
+
+    /// Returns counts over all entries. Each entry is counted once; later calls look only at what is new.
+    pub fn stats(&self) -> Stats {
+        let mut stats = std::mem::take(&mut *self.stats.lock());
+        stats.catch_up(self);
+        self.stats.lock().clone_from(&stats);
+        stats
     }
 
     /// Returns the context of any entry.

@@ -77,6 +77,7 @@ impl Session {
 }
 
 /// A set of positions, one bit each.
+#[derive(Debug, Default)]
 pub(super) struct Seen(Vec<u64>);
 
 impl Seen {

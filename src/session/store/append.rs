@@ -547,6 +547,7 @@ impl Session {
             .and_then(|id| self.find(&id))
             .or(self.positions().next_back());
         *self.cache.get_mut() = None;
+        *self.stats.get_mut() = Default::default();
         self.notices.push(StoreNotice::Replaced(disk.path.clone()));
         Ok(())
     }

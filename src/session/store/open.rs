@@ -179,6 +179,7 @@ impl Session {
             notices: Vec::new(),
             stamps: start.stamps,
             cache: Mutex::new(None),
+            stats: Mutex::default(),
         }
     }
 
