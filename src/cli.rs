@@ -8,8 +8,16 @@ use secrecy::SecretString;
 
 use pi_nvim::ai::ThinkingLevel;
 
+mod actions;
+mod choose;
 pub(crate) mod docs;
+mod export;
 pub(crate) mod flags;
+mod input;
+pub(crate) mod run;
+pub(crate) mod say;
+mod sessions;
+mod start;
 
 use flags::{Flag, Takes};
 

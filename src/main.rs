@@ -11,22 +11,14 @@ fn main() -> ExitCode {
     }
     let done = match cli::parse(std::env::args().skip(1)) {
         Ok(cli) if cli.mode == cli::Mode::Nvim || cli.attach.is_some() => nvim_mode::run(cli),
-        Ok(_) => Ok(()),
+        Ok(cli) => return cli::run::run(cli),
         Err(line) => Err(line),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
-            complain(&line);
+            cli::say::error(&line);
             ExitCode::FAILURE
         }
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place where the binary talks to a terminal before a mode runs"
-)]
-fn complain(line: &str) {
-    eprintln!("Error: {line}");
 }

@@ -41,6 +41,7 @@ use crate::ai::{Model, Provider, RequestOptions, ThinkingLevel};
 use crate::extensions::{Hooks, Reason};
 use crate::resources::{LoadOptions, Resources};
 use crate::review::gate::Gate;
+use crate::tools::ToolEnv;
 
 pub use self::models::Models;
 
@@ -84,6 +85,8 @@ pub struct RuntimeConfig {
     pub tools: Vec<Arc<dyn Tool>>,
     /// Names of the tools that are active at first; all when absent.
     pub active_tools: Option<Vec<String>>,
+    /// Surroundings of shell commands of the person; without it they are refused.
+    pub shell: Option<ToolEnv>,
     /// The review gate the tools write through.
     pub gate: Gate,
     /// Extensions.

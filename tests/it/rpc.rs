@@ -1,1 +1,7 @@
-//! Tests of the area `rpc`.
+//! Tests of the faces without an editor: every recorded transcript is played again, and what no transcript holds.
+
+mod case;
+mod compare;
+mod mock;
+mod pattern;
+mod wire;

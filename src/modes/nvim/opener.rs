@@ -127,11 +127,12 @@ impl Opener {
             guard: self.setup.guard.clone(),
             ..ToolOptions::default()
         };
-        let tools = tools::builtin(ToolEnv {
+        let shell = ToolEnv {
             workspace: self.workspace.clone(),
             gate: self.gate.clone(),
             options,
-        });
+        };
+        let tools = tools::builtin(shell.clone());
         let config = RuntimeConfig {
             load,
             session_dir: self.setup.session_dir.clone(),
@@ -145,6 +146,7 @@ impl Opener {
             thinking: self.setup.thinking,
             tools,
             active_tools: Some(tools::DEFAULT_TOOLS.map(str::to_owned).to_vec()),
+            shell: Some(shell),
             gate: self.gate.clone(),
             hooks: Arc::new(NoHooks),
         };

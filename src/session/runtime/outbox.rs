@@ -14,6 +14,9 @@ use crate::session::protocol::Event;
 /// So many events may stand in line before a run waits.
 const LINE: usize = 32;
 
+/// So many events wait for the first subscriber.
+const EARLY: usize = 64;
+
 enum Item {
     Event(Arc<Event>),
     Subscribe(mpsc::Sender<Arc<Event>>),
@@ -80,9 +83,14 @@ impl Outbox {
 
 async fn hand_on(mut items: mpsc::UnboundedReceiver<Item>, level: Arc<Level>) {
     let mut subscribers: Vec<mpsc::Sender<Arc<Event>>> = Vec::new();
+    // What was put before anyone listened (notices of the start) waits for the first subscriber.
+    let mut early: Option<Vec<Arc<Event>>> = Some(Vec::new());
     while let Some(item) = items.recv().await {
         match item {
             Item::Event(event) => {
+                if let Some(early) = early.as_mut().filter(|early| early.len() < EARLY) {
+                    early.push(Arc::clone(&event));
+                }
                 let mut gone = false;
                 for subscriber in &subscribers {
                     gone |= subscriber.send(Arc::clone(&event)).await.is_err();
@@ -93,7 +101,13 @@ async fn hand_on(mut items: mpsc::UnboundedReceiver<Item>, level: Arc<Level>) {
                 level.waiting.fetch_sub(1, Ordering::Relaxed);
                 level.fell.notify_waiters();
             }
-            Item::Subscribe(subscriber) => subscribers.push(subscriber),
+            Item::Subscribe(subscriber) => {
+                for event in early.take().unwrap_or_default() {
+                    // A subscriber that is gone already is found out with the next event.
+                    drop(subscriber.send(event).await);
+                }
+                subscribers.push(subscriber);
+            }
             // The one who asked may have gone.
             Item::Mark(mark) => {
                 let _ = mark.send(());

@@ -10,11 +10,14 @@ use serde_json::{Value, json};
 
 use super::core::{Answer, Core};
 use super::state::{State, describe};
-use crate::ai::Message;
+use crate::entry::Role;
 use crate::extensions::Reason;
+use crate::files::agent_dir::real_path;
 use crate::resources::Resources;
+use crate::session::fork::import;
+use crate::session::listing::read_header;
 use crate::session::protocol::{Command, CommandError, Event, NoticeLevel};
-use crate::session::store::{Session, Start};
+use crate::session::store::{Session, Start, StoreError};
 
 pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {
     match command {
@@ -23,6 +26,8 @@ pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {
         Command::SwitchSession { path } => switch(core, &path).await,
         Command::Fork { entry } => fork(core, &entry).await,
         Command::Clone => clone(core).await,
+        Command::ImportSession { path } => import_file(core, &path).await,
+        Command::DeleteSession { path } => delete(core, &path).await,
         other => Err(CommandError(format!("not built yet: {other:?}"))),
     }
 }
@@ -54,7 +59,10 @@ async fn new(core: &Arc<Core>, parent: Option<PathBuf>, name: Option<String>) ->
         parent_session: parent.map(|path| path.to_string_lossy().into_owned()),
         ..Start::default()
     };
-    let mut fresh = core.with(|state| fresh(state, start))?;
+    let mut fresh = core.with(|state| match state.session.dir() {
+        Some(dir) => Session::create(dir, &state.cwd, start),
+        None => Session::in_memory(&state.cwd, start),
+    })?;
     if let Some(name) = name
         .as_deref()
         .map(str::trim)
@@ -66,14 +74,6 @@ async fn new(core: &Arc<Core>, parent: Option<PathBuf>, name: Option<String>) ->
     Ok(cancelled(false))
 }
 
-/// A new session beside the active one: stored in the same folder, or in memory as it is.
-fn fresh(state: &State, start: Start) -> Result<Session, CommandError> {
-    Ok(match state.session.dir() {
-        Some(dir) => Session::create(dir, &state.cwd, start)?,
-        None => Session::in_memory(&state.cwd, start)?,
-    })
-}
-
 async fn switch(core: &Arc<Core>, path: &Path) -> Answer {
     let path = core.with(|state| state.cwd.join(path));
     let hooks = &core.config.hooks;
@@ -83,31 +83,27 @@ async fn switch(core: &Arc<Core>, path: &Path) -> Answer {
     let cwd = core.with(|state| state.cwd.clone());
     let session = Session::open(&path, &cwd, Start::default())?;
     if !session.cwd().is_dir() {
-        return Err(CommandError(format!(
-            "the directory of this session is gone: {}; fork the session into a directory that exists",
-            session.cwd().display()
-        )));
+        return Err(missing_directory(&session));
     }
     take_over(core, session, Reason::Resume).await;
     Ok(cancelled(false))
 }
 
 async fn fork(core: &Arc<Core>, entry: &str) -> Answer {
-    let (text, parent) = core.with(|state| {
-        let message = state.session.get(entry).and_then(|it| it.message());
-        let Some(Message::User(user)) = message else {
-            return Err(CommandError::new("Invalid entry ID for forking"));
-        };
-        let parent = state
-            .session
-            .get(entry)
-            .and_then(|it| it.parent_id().map(ToString::to_string));
-        Ok((user.content.text(""), parent))
-    })?;
-    if core.config.hooks.before_fork(entry, false).await {
-        return Ok(json!({"text": text, "cancelled": true}));
+    let is_user = |state: &mut State| {
+        let entry = state.session.get(entry);
+        entry.is_some_and(|entry| entry.facts().is_message(Role::User))
+    };
+    if !core.with(is_user) {
+        return Err(CommandError::new("Invalid entry ID for forking"));
     }
-    let session = core.with(|state| branched(state, parent.as_deref()))?;
+    if core.config.hooks.before_fork(entry, false).await {
+        return Ok(json!({"text": "", "cancelled": true}));
+    }
+    let (session, text) = core.with(|state| {
+        let forked = state.session.forked_before(entry, Start::default());
+        forked.map_err(unsaved)
+    })?;
     take_over(core, session, Reason::Fork).await;
     Ok(json!({"text": text, "cancelled": false}))
 }
@@ -115,37 +111,82 @@ async fn fork(core: &Arc<Core>, entry: &str) -> Answer {
 async fn clone(core: &Arc<Core>) -> Answer {
     let leaf = core.with(|state| {
         if state.session.file().is_some() && !state.session.is_saved() {
-            return Err(CommandError::new(
-                "This session has not been saved yet. Send a message before cloning or forking it.",
-            ));
+            return Err(unsaved(StoreError::NotSaved));
         }
-        state
-            .session
-            .leaf_id()
-            .map(ToString::to_string)
-            .ok_or_else(|| CommandError::new("Cannot clone session: no current entry selected"))
+        let leaf = state.session.leaf_id().map(ToString::to_string);
+        leaf.ok_or_else(|| CommandError::new("Cannot clone session: no current entry selected"))
     })?;
     if core.config.hooks.before_fork(&leaf, true).await {
         return Ok(cancelled(true));
     }
-    let session = core.with(|state| branched(state, Some(&leaf)))?;
+    let session = core.with(|state| state.session.branched(&leaf, Start::default()))?;
     take_over(core, session, Reason::Fork).await;
     Ok(cancelled(false))
 }
 
-/// A new session with the path up to `leaf`, or an empty one that knows where it comes from.
-fn branched(state: &State, leaf: Option<&str>) -> Result<Session, CommandError> {
-    let start = Start {
-        parent_session: state
-            .session
-            .file()
-            .map(|file| file.to_string_lossy().into_owned()),
-        ..Start::default()
-    };
-    match leaf {
-        Some(_leaf) => fresh(state, start),
-        None => fresh(state, start),
+fn unsaved(error: StoreError) -> CommandError {
+    match error {
+        StoreError::NotSaved => CommandError::new(
+            "This session has not been saved yet. Send a message before cloning or forking it.",
+        ),
+        other => other.into(),
     }
+}
+
+/// Copies a session file into the session folder and makes the copy active.
+async fn import_file(core: &Arc<Core>, path: &Path) -> Answer {
+    let (path, cwd, dir) = core.with(|state| {
+        let dir = state.session.dir().map(ToOwned::to_owned);
+        (state.cwd.join(path), state.cwd.clone(), dir)
+    });
+    let Some(dir) = dir else {
+        return Err(CommandError::new(
+            "cannot import into a session that is kept in memory: start without --no-session",
+        ));
+    };
+    let imported = import(&path, &dir, &cwd, Start::default())?;
+    if !imported.session.cwd().is_dir() {
+        let gone = missing_directory(&imported.session);
+        imported.discard();
+        return Err(gone);
+    }
+    take_over(core, imported.session, Reason::Resume).await;
+    Ok(cancelled(false))
+}
+
+fn missing_directory(session: &Session) -> CommandError {
+    CommandError(format!(
+        "the directory of this session is gone: {}; fork the session into a directory that exists",
+        session.cwd().display()
+    ))
+}
+
+/// Deletes a session file that is not in use: into the trash where there is one.
+async fn delete(core: &Core, path: &Path) -> Answer {
+    let (path, active) = core.with(|state| {
+        let active = state.session.file().map(real_path);
+        (state.cwd.join(path), active)
+    });
+    if active.is_some_and(|active| active == real_path(&path)) {
+        return Err(CommandError::new("the active session cannot be deleted"));
+    }
+    if read_header(&path).is_none() {
+        return Err(CommandError(format!(
+            "{} is no session file",
+            path.display()
+        )));
+    }
+    let trashed = tokio::process::Command::new("trash")
+        .arg(&path)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .await
+        .is_ok_and(|output| output.status.success());
+    if !trashed || path.exists() {
+        std::fs::remove_file(&path)
+            .map_err(|error| CommandError(format!("delete {}: {error}", path.display())))?;
+    }
+    Ok(Value::Null)
 }
 
 /// Makes a session the active one, after the old one has come to rest.

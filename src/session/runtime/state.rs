@@ -11,7 +11,9 @@ use super::core::{Core, now_ms};
 use super::queues::Queues;
 use super::settings::RuntimeSettings;
 use crate::ai::message::ToolCall;
-use crate::ai::{CustomMessage, Message, Model, SystemMessage, ThinkingLevel, ToolResultMessage};
+use crate::ai::{
+    CustomMessage, Message, Model, StopReason, SystemMessage, ThinkingLevel, ToolResultMessage,
+};
 use crate::entry::EntryId;
 use crate::extensions::Draft;
 use crate::resources::Resources;
@@ -160,6 +162,9 @@ impl State {
             match &**message {
                 Message::ToolResult(result) => answered.push(&result.tool_call_id),
                 Message::Assistant(answer) => {
+                    if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) {
+                        break;
+                    }
                     let open = answer.tool_calls();
                     let open = open.filter(|call| !answered.contains(&call.id.as_str()));
                     return open.cloned().collect();

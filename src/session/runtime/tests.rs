@@ -53,6 +53,7 @@ fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
         thinking: None,
         tools: Vec::new(),
         active_tools: None,
+        shell: None,
         gate: gate(dir),
         hooks: Arc::new(NoHooks),
     }

@@ -1,0 +1,291 @@
+//! Puts a session together from arguments, environment, settings and models. The one place that reads the environment.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pi_nvim::ai::http::{EnvLookup, HttpSettings};
+use pi_nvim::ai::{Model, ModelRegistry, RequestOptions};
+use pi_nvim::extensions::{Hooks, NoHooks};
+use pi_nvim::files::agent_dir::Places;
+use pi_nvim::resources::settings::Trust;
+use pi_nvim::resources::trust::{TrustFacts, Verdict, decide};
+use pi_nvim::resources::{LoadOptions, ResourceFlags, Resources};
+use pi_nvim::review::gate::{Gate, GateConfig, Reviewer};
+use pi_nvim::session::{CommandError, Models, Runtime, RuntimeConfig};
+use pi_nvim::tools::{self, ToolEnv, ToolOptions};
+use pi_nvim::workspace::Workspace;
+use pi_nvim::workspace::disk::DiskWorkspace;
+use serde_json::Value;
+
+use super::choose::{self, Choice};
+use super::{Cli, HeadlessReview, ToolSelection, say};
+
+/// What all sessions of the process share.
+pub(crate) struct Startup {
+    pub(crate) cli: Cli,
+    pub(crate) places: Places,
+    pub(crate) cwd: PathBuf,
+    pub(crate) registry: ModelRegistry,
+    hooks: Arc<dyn Hooks>,
+}
+
+impl Startup {
+    /// Reads environment and models.
+    pub(crate) fn new(cli: Cli) -> Result<Self, String> {
+        let cwd = std::env::current_dir()
+            .map_err(|error| format!("the working directory cannot be used: {error}"))?;
+        let places = Places::from_env(|name| std::env::var_os(name), &cwd);
+        let env: EnvLookup = Arc::new(|name| std::env::var(name).ok());
+        let registry = ModelRegistry::load(&places.agent_dir, env);
+        for problem in registry.problems() {
+            say::warning(&problem);
+        }
+        let hooks: Arc<dyn Hooks> = Arc::new(NoHooks);
+        for (name, value) in &cli.unclaimed {
+            if !hooks.claims_flag(name.trim_start_matches('-'), value.as_deref()) {
+                return Err(format!("Unknown option: {name}"));
+            }
+        }
+        Ok(Self {
+            cli,
+            places,
+            cwd,
+            registry,
+            hooks,
+        })
+    }
+
+    /// Whether the project's own resources may be used when nobody can be asked.
+    fn trust(&self, cwd: &Path) -> Trust {
+        let (facts, trouble) = TrustFacts::gather(&self.places, cwd, self.cli.trust);
+        if let Some(trouble) = trouble {
+            say::warning(&trouble.to_string());
+        }
+        match decide(cwd, &facts, []) {
+            Verdict::Decided { trusted: true, .. } => Trust::Trusted,
+            _ => Trust::Untrusted,
+        }
+    }
+
+    /// Says where a directory's resources are read from.
+    fn load_options(&self, cwd: &Path) -> LoadOptions {
+        let cli = &self.cli;
+        LoadOptions {
+            places: self.places.clone(),
+            cwd: cwd.to_owned(),
+            trust: self.trust(cwd),
+            flags: ResourceFlags {
+                system_prompt: cli.system_prompt.clone(),
+                append_system_prompt: cli.append_system_prompt.clone(),
+                extensions: cli.extensions.clone(),
+                skills: cli.skills.clone(),
+                prompt_templates: cli.prompt_templates.clone(),
+                no_extensions: cli.no_extensions,
+                no_skills: cli.no_skills,
+                no_prompt_templates: cli.no_prompt_templates,
+                no_context_files: cli.no_context_files,
+            },
+        }
+    }
+
+    /// Makes the gate of a face without an editor.
+    pub(crate) fn headless_gate(&self, workspace: Arc<dyn Workspace>) -> Gate {
+        Gate::new(GateConfig {
+            state_dir: Some(self.places.state_dir.clone()),
+            reviewer: match self.cli.review {
+                HeadlessReview::Auto => Reviewer::AutoAccept,
+                HeadlessReview::Reject => Reviewer::Reject,
+            },
+            ..GateConfig::new(workspace, &self.cwd)
+        })
+    }
+
+    /// Opens the session the arguments name, without an editor.
+    pub(crate) fn open_default(&self) -> Result<Runtime, CommandError> {
+        let workspace: Arc<dyn Workspace> = Arc::new(DiskWorkspace::default());
+        let gate = self.headless_gate(Arc::clone(&workspace));
+        let options = self.load_options(&self.cwd);
+        let resources = Resources::load(&options);
+        let session = super::sessions::choose(self, &resources).map_err(CommandError)?;
+        self.open_with(options, resources, session, gate, workspace)
+    }
+
+    fn open_with(
+        &self,
+        options: LoadOptions,
+        resources: Resources,
+        chosen: super::sessions::Chosen,
+        gate: Gate,
+        workspace: Arc<dyn Workspace>,
+    ) -> Result<Runtime, CommandError> {
+        let settings = resources.settings.effective().clone();
+        self.registry.configure(http_settings(&settings));
+        let Choice {
+            model,
+            level,
+            scope,
+            warnings,
+        } = choose::choose(&self.cli, &self.registry, &settings).map_err(CommandError)?;
+        for warning in warnings {
+            say::warning(&warning);
+        }
+        if let (Some(key), Some(model)) = (&self.cli.api_key, &model) {
+            self.registry.set_runtime_key(&model.provider, key.clone());
+        }
+        let env = ToolEnv {
+            workspace,
+            gate: gate.clone(),
+            options: self.tool_options(&settings),
+        };
+        let tools = tools::builtin(env.clone());
+        let names: Vec<String> = tools
+            .iter()
+            .map(|tool| tool.declaration().name.clone())
+            .collect();
+        let config = RuntimeConfig {
+            load: options,
+            session_dir: self.cli.session_dir.clone(),
+            session: chosen.session,
+            session_id: chosen.id,
+            session_name: self.cli.name.clone(),
+            provider: self.registry.provider(),
+            options: RequestOptions::default(),
+            models: Arc::new(Choosable {
+                registry: self.registry.clone(),
+                scope,
+            }),
+            model,
+            thinking: level,
+            tools,
+            active_tools: Some(self.active_tools(&names, &settings)),
+            shell: Some(env),
+            gate,
+            hooks: Arc::clone(&self.hooks),
+        };
+        Runtime::start_with(config, resources)
+    }
+
+    fn tool_options(&self, settings: &serde_json::Map<String, Value>) -> ToolOptions {
+        let text = |key: &str| settings.get(key).and_then(Value::as_str);
+        let resize = settings
+            .get("images")
+            .and_then(|images| images.get("autoResize"))
+            .and_then(Value::as_bool);
+        ToolOptions {
+            command_prefix: text("shellCommandPrefix").map(ToOwned::to_owned),
+            shell_path: text("shellPath").map(PathBuf::from),
+            auto_resize_images: resize.unwrap_or(true),
+            home: self.places.home.clone(),
+            agent_bin_dir: Some(self.places.agent_dir.join("bin")),
+            guard: std::env::current_exe().ok(),
+            extra_env: ["AI_AGENT", "PI_CODING_AGENT"]
+                .into_iter()
+                .zip(["pi", "true"])
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            ..ToolOptions::default()
+        }
+    }
+
+    /// Names of the tools that are active at first.
+    fn active_tools(
+        &self,
+        all: &[String],
+        settings: &serde_json::Map<String, Value>,
+    ) -> Vec<String> {
+        let cli = &self.cli;
+        let default: Vec<String> = settings
+            .get("tools")
+            .and_then(|list| serde_json::from_value(list.clone()).ok())
+            .unwrap_or_else(|| tools::DEFAULT_TOOLS.map(ToOwned::to_owned).to_vec());
+        let mut active = match &cli.tools {
+            _ if cli.no_tools || cli.no_builtin_tools => Vec::new(),
+            None => default,
+            Some(ToolSelection::Only(patterns)) => all
+                .iter()
+                .filter(|name| patterns.iter().any(|pattern| matches(pattern, name)))
+                .cloned()
+                .collect(),
+            Some(ToolSelection::Modified { added, removed }) => {
+                let mut names = default;
+                names.extend(added.iter().cloned());
+                names.retain(|name| !removed.contains(name));
+                names
+            }
+        };
+        active.retain(|name| {
+            let out = |pattern: &String| matches(pattern, name);
+            !cli.exclude_tools.iter().any(out)
+        });
+        active
+    }
+}
+
+/// What settings say about requests; each value falls back to its default alone.
+fn http_settings(settings: &serde_json::Map<String, Value>) -> HttpSettings {
+    let provider = settings
+        .get("retry")
+        .and_then(|retry| retry.get("provider"));
+    let number = |key: &str| {
+        provider
+            .and_then(|group| group.get(key))
+            .and_then(Value::as_u64)
+    };
+    let default = HttpSettings::default();
+    // Zero switches a limit off.
+    let limit = |ms: Option<u64>, usual: Option<Duration>| match ms {
+        Some(0) => None,
+        Some(ms) => Some(Duration::from_millis(ms)),
+        None => usual,
+    };
+    let idle = settings.get("httpIdleTimeoutMs").and_then(Value::as_u64);
+    HttpSettings {
+        idle_timeout: limit(idle, default.idle_timeout),
+        header_timeout: limit(number("timeoutMs"), default.header_timeout),
+        max_retries: number("maxRetries")
+            .and_then(|count| u32::try_from(count).ok())
+            .unwrap_or(default.max_retries),
+        max_retry_delay: limit(number("maxRetryDelayMs"), default.max_retry_delay),
+        proxy: settings
+            .get("httpProxy")
+            .and_then(Value::as_str)
+            .map(ToOwned::to_owned)
+            .or(default.proxy),
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for anything.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, tail)) => {
+            let Some(rest) = name.strip_prefix(head) else {
+                return false;
+            };
+            (0..=rest.len())
+                .filter_map(|at| rest.get(at..))
+                .any(|rest| matches(tail, rest))
+        }
+    }
+}
+
+/// The registry with the models that cycling goes through.
+struct Choosable {
+    registry: ModelRegistry,
+    scope: Option<Vec<Arc<Model>>>,
+}
+
+impl Models for Choosable {
+    fn available(&self) -> Vec<Arc<Model>> {
+        self.registry.available()
+    }
+
+    fn scoped(&self) -> Option<Vec<Arc<Model>>> {
+        self.scope.clone()
+    }
+
+    fn check_credentials(&self, model: &Model) -> Result<(), String> {
+        self.registry.why_unusable(model).map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,70 @@
+//! Every recorded transcript.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::{case, compare};
+use crate::conformance::{Outcome, Tally, data_dir};
+
+/// Transcripts at a time: most of them wait most of the time.
+const TOGETHER: usize = 8;
+
+/// Needs an extension runtime (README).
+const SKIPPED: &[&str] = &["extension-ui"];
+
+fn cases() -> Vec<(String, Value)> {
+    let mut files: Vec<_> = std::fs::read_dir(data_dir().join("rpc"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "json"))
+        .collect();
+    files.sort();
+    let only = std::env::var("PI_NVIM_RPC_CASE").ok();
+    files
+        .into_iter()
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            (
+                name,
+                serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap(),
+            )
+        })
+        .filter(|(name, _)| {
+            only.as_ref()
+                .is_none_or(|only| name.contains(only.as_str()))
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transcripts() {
+    let slots = Arc::new(Semaphore::new(TOGETHER));
+    let mut playing = JoinSet::new();
+    for (name, case) in cases() {
+        let slots = Arc::clone(&slots);
+        playing.spawn(async move {
+            let _slot = slots.acquire_owned().await.unwrap();
+            let title = case["name"].as_str().unwrap().to_owned();
+            let outcome = if SKIPPED.contains(&title.as_str()) {
+                Outcome::Skipped("needs an extension runtime".to_owned())
+            } else {
+                let run = case::play(&case).await;
+                match compare::compare(&case, &run) {
+                    Ok(()) => Outcome::Pass,
+                    Err(why) => Outcome::Fail(why),
+                }
+            };
+            (name, outcome)
+        });
+    }
+    let mut outcomes: Vec<(String, Outcome)> = playing.join_all().await;
+    outcomes.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut tally = Tally::new("rpc/*.json");
+    for (name, outcome) in outcomes {
+        tally.case(&name, outcome);
+    }
+    tally.finish();
+}
