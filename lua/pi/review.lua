@@ -263,10 +263,8 @@ function M.ops.set(op)
   prepare()
   local proposal = op.proposal
   local before = state.set(proposal)
-  if before and vim.iter(proposal.hunks):any(function(hunk)
-    return not hunk.same
-  end) then
-    syntax.forget(before)
+  if before then
+    syntax.forget_changed(before, proposal)
   end
   update(proposal)
   if state.reviewable(proposal) and not (before and state.reviewable(before)) then
@@ -280,7 +278,7 @@ function M.ops.drop(op)
   if not proposal then
     return
   end
-  proposal.state = op.state
+  proposal.state = op.state --[[@as any]]
   syntax.forget(proposal)
   split.gone(op.id)
   proposal_view.close(proposal)
@@ -406,9 +404,9 @@ local modes = { 'ask', 'auto', 'readonly', 'off' }
 ---@param bang boolean
 local function decide(verb, rest, range, bang)
   if rest[1] == 'file' then
-    actions[verb .. '_file'](rest[2] and table.concat(rest, ' ', 2) or nil)
+    actions.file(verb, rest[2] and table.concat(rest, ' ', 2) or nil)
   elseif rest[1] == 'all' then
-    actions[verb .. '_all']()
+    actions.all(verb)
   elseif range then
     actions.range(verb, range[1], range[2])
   elseif verb == 'reject' then

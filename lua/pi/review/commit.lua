@@ -7,13 +7,13 @@ local port = require('pi.review.port')
 
 ---@class (exact) pi.review.LineEdit
 ---@field start integer 0-based first replaced line
----@field removed integer
+---@field stop integer line after the last replaced one
 ---@field lines string[]
 
 ---@class (exact) pi.review.CommitRequest
 ---@field buf integer
 ---@field changedtick integer of the text core merged against
----@field edits pi.review.LineEdit[] in order of position
+---@field edits pi.review.LineEdit[] sorted by position
 ---@field empty_before boolean whether the buffer stands for an empty file
 ---@field empty_after boolean whether the target is an empty file
 ---@field endofline boolean
@@ -49,7 +49,7 @@ end
 local function set_write_options(buf, values)
   for name, value in pairs(values) do
     if vim.bo[buf][name] ~= value then
-      vim.bo[buf][name] = value
+      vim.bo[buf][name] = value --[[@as any]]
     end
   end
 end
@@ -97,7 +97,7 @@ local function edit_text(request)
   end
   for i = #request.edits, 1, -1 do
     local edit = request.edits[i]
-    api.nvim_buf_set_lines(buf, edit.start, edit.start + edit.removed, true, edit.lines)
+    api.nvim_buf_set_lines(buf, edit.start, edit.stop, true, edit.lines)
   end
 end
 
@@ -165,7 +165,7 @@ end
 ---@return string
 local function plain(message)
   local text = tostring(message):gsub('^.-(E%d+:)', '%1', 1):gsub('\nstack traceback:.*', '')
-  return vim.split(vim.trim(text), '\n')[1]
+  return vim.split(vim.trim(text), '\n')[1] or 'unknown error'
 end
 
 ---Tells core when the user leaves Insert mode, so that it asks again.

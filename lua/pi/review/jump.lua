@@ -7,6 +7,7 @@ local options = require('pi.review.options')
 local say = require('pi.review.say')
 local state = require('pi.review.state')
 local where = require('pi.review.where')
+local wins = require('pi.review.win')
 
 local M = {}
 
@@ -44,7 +45,7 @@ end
 ---@return boolean
 local function visible(lnum, last, below)
   local win = api.nvim_get_current_win()
-  local info = vim.fn.getwininfo(win)[1]
+  local info = wins.info(win)
   local top = vim.fn.screenpos(win, lnum, 1).row
   local bottom = vim.fn.screenpos(win, last, 1).row
   local first_row = info.winrow + info.winbar
@@ -65,7 +66,7 @@ local function scroll(first, last, hunk, above)
   if visible(first, last, height) then
     return
   end
-  local info = vim.fn.getwininfo(api.nvim_get_current_win())[1]
+  local info = wins.info(api.nvim_get_current_win())
   vim.fn.winrestview({ topline = math.max(1, first - math.floor(info.height / 3)), topfill = 0 })
   if not visible(first, last, height) then
     vim.fn.winrestview({ topline = first, topfill = 0 })
@@ -162,14 +163,14 @@ end
 ---@param step 1|-1
 ---@return integer index of the next stop seen from the cursor
 local function next_index(found, here, step)
-  local row = api.nvim_win_get_cursor(here.win)[1] - 1
+  local row = wins.row(here.win)
   local current = where.hunk(here)
   local from, to = 1, #found
   if step < 0 then
     from, to = to, from
   end
   for i = from, to, step do
-    local stop = found[i]
+    local stop = assert(found[i])
     if stop.proposal.id == here.proposal.id then
       local first = where.rows(here, stop.hunk)
       local beyond = step > 0 and first > row or (step < 0 and first < row)
@@ -205,7 +206,7 @@ function M.hunk(step, count, without)
   local here = where.here()
   local index = here and next_index(found, here, step) or (step > 0 and 1 or #found)
   index = (index - 1 + step * (count - 1)) % #found + 1
-  go(found[index], here)
+  go(assert(found[index]), here)
   return true
 end
 
@@ -225,7 +226,7 @@ function M.file(step, count)
       at = i
     end
   end
-  local proposal = pending[(at - 1 + step * count) % #pending + 1]
+  local proposal = assert(pending[(at - 1 + step * count) % #pending + 1])
   for _, hunk in ipairs(proposal.hunks) do
     if state.is_pending(hunk) then
       go({ proposal = proposal, hunk = hunk }, here)

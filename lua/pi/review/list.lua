@@ -7,12 +7,13 @@ local options = require('pi.review.options')
 local port = require('pi.review.port')
 local state = require('pi.review.state')
 local text = require('pi.review.text')
+local wins = require('pi.review.win')
 
 local M = {}
 
 local ns = api.nvim_create_namespace('pi.review.list')
 
----@alias pi.review.Segment [string, string?]
+---@alias pi.review.Segment string[] text and, if it has one, its group
 
 ---@class (exact) pi.review.ListRow
 ---@field segments pi.review.Segment[]
@@ -163,7 +164,7 @@ end
 local function head_row(proposals)
   local sum = totals(proposals)
   local name = proposals[1] and proposals[1].session_name
-  local segments = { { ' Review ', 'PiReviewTitle' } }
+  local segments = { { ' Review ', 'PiReviewTitle' } } ---@type pi.review.Segment[]
   if name then
     segments[#segments + 1] = { ' ' .. name .. ' ', 'PiReviewFile' }
   end
@@ -249,19 +250,19 @@ function M.refresh()
   if not buf or not win or not api.nvim_buf_is_valid(buf) then
     return
   end
-  local lnum = api.nvim_win_get_cursor(win)[1]
-  local on = list.rows[lnum]
+  local lnum = wins.row(win) + 1
+  local on = list.rows[lnum] ---@type pi.review.ListRow?
   list.rows = rows(api.nvim_win_get_width(win))
   paint(buf)
-  local stay = find_row(on) or math.min(lnum, #list.rows)
+  local stay = find_row(on) or math.min(lnum, #list.rows) ---@type integer
   api.nvim_win_set_cursor(win, { math.max(1, stay), 0 })
 end
 
 ---@return pi.review.Proposal?, pi.review.Hunk?
 local function at_cursor()
-  local row = list.rows[api.nvim_win_get_cursor(0)[1]]
+  local row = list.rows[wins.row(0) + 1] ---@type pi.review.ListRow?
   local proposal = row and row.proposal and state.get(row.proposal)
-  if not proposal then
+  if not row or not proposal then
     return nil, nil
   end
   local hunk = row.hunk and state.hunk(row.hunk) or nil
@@ -286,11 +287,11 @@ function M.next_pending(without)
   if not options.review().advance then
     return
   end
-  local lnum = api.nvim_win_get_cursor(0)[1]
+  local lnum = wins.row(0) + 1
   for offset = 1, #list.rows do
-    local at = (lnum - 1 + offset) % #list.rows + 1
-    local row = list.rows[at]
-    local hunk = row.hunk and row.hunk ~= without and state.hunk(row.hunk)
+    local at = (lnum - 1 + offset) % #list.rows + 1 ---@type integer
+    local row = list.rows[at] ---@type pi.review.ListRow?
+    local hunk = row and row.hunk and row.hunk ~= without and state.hunk(row.hunk)
     if hunk and state.is_pending(hunk) then
       api.nvim_win_set_cursor(0, { at, 0 })
       return
@@ -354,11 +355,12 @@ local function whole_file(verb)
   end
 end
 
----@param name string
+---@param name 'accept_all'|'reject_all'|'undo'
 ---@return fun()
 local function action(name)
   return function()
-    require('pi.review.actions')[name]()
+    local run = require('pi.review.actions')[name] ---@type fun()
+    run()
   end
 end
 

@@ -6,6 +6,7 @@ local port = require('pi.review.port')
 local say = require('pi.review.say')
 local state = require('pi.review.state')
 local text = require('pi.review.text')
+local wins = require('pi.review.win')
 
 ---@class (exact) pi.review.Text
 ---@field id integer
@@ -173,9 +174,9 @@ end
 ---@param first integer
 local function draw_words(buf, hunk, first)
   for i, line in ipairs(hunk.new) do
-    for w = 1, #(line.w or {}) - 1, 2 do
-      api.nvim_buf_set_extmark(buf, ns, first + i - 1, line.w[w], {
-        end_col = line.w[w + 1],
+    for from, to in text.words(line) do
+      api.nvim_buf_set_extmark(buf, ns, first + i - 1, from, {
+        end_col = to,
         hl_group = 'PiReviewAddWord',
         priority = 211,
         strict = false,
@@ -384,9 +385,9 @@ function M.rows(buf, hunk)
   for _, view in pairs(views) do
     local id = view.buf == buf and view.marks[hunk.id]
     if id then
-      local at = api.nvim_buf_get_extmark_by_id(buf, ns, id, { details = true })
-      if at[1] then
-        return at[1], at[3].end_row or at[1]
+      local first, last = wins.mark_rows(buf, ns, id)
+      if first and last then
+        return first, last
       end
     end
   end
@@ -401,7 +402,7 @@ function M.close(proposal)
   if not view or not api.nvim_buf_is_valid(view.buf) then
     return
   end
-  local exists = vim.uv.fs_stat(proposal.real) ~= nil
+  local exists = vim.fn.filereadable(proposal.real) == 1
   for _, win in ipairs(vim.fn.win_findbuf(view.buf)) do
     local file = exists
       and proposal.state == 'done'

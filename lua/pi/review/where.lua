@@ -4,6 +4,7 @@ local api = vim.api
 local buffers = require('pi.review.buffers')
 local inline = require('pi.review.inline')
 local state = require('pi.review.state')
+local wins = require('pi.review.win')
 
 ---@class (exact) pi.review.Here
 ---@field win integer
@@ -75,8 +76,9 @@ end
 ---@param here pi.review.Here
 ---@return pi.review.Hunk?
 function M.hunk(here)
-  local row = api.nvim_win_get_cursor(here.win)[1] - 1
-  local best, distance = nil, 2
+  local row = wins.row(here.win)
+  local best ---@type pi.review.Hunk?
+  local distance = 2 ---@type number
   for _, hunk in ipairs(here.proposal.hunks) do
     local first, last = M.rows(here, hunk)
     local off = row < first and first - row or (row > last and row - last or 0)
