@@ -18,6 +18,7 @@ local ALL_DRAWN = 500
 ---@field mark integer
 ---@field insertion boolean
 ---@field below boolean whether an insertion is drawn below its row
+---@field height integer virtual lines it is drawn with
 
 ---@type table<integer, table<integer, pi.review.Anchor>>
 local anchors = {}
@@ -263,6 +264,7 @@ local function draw_written(buf, hunk)
     mark = mark(buf, first, 0, { end_row = last, end_col = 0 }),
     insertion = false,
     below = true,
+    height = 0,
   }
 end
 
@@ -304,6 +306,7 @@ local function draw_hunk(buf, hunk, paint, from, to)
     mark = mark(buf, hunk.count > 0 and hunk.row or row, 0, { end_row = row, end_col = 0 }),
     insertion = hunk.count == 0,
     below = below,
+    height = #lines,
   }
 end
 
@@ -375,6 +378,15 @@ function M.rows(buf, hunk)
   return hunk.count > 0 and hunk.row or row, row
 end
 
+---How many virtual lines a hunk is drawn with.
+---@param buf integer
+---@param hunk pi.review.Hunk
+---@return integer
+function M.height(buf, hunk)
+  local drawn = anchors[buf] and anchors[buf][hunk.id] ---@type pi.review.Anchor?
+  return drawn and drawn.height or 0
+end
+
 ---@param win integer
 ---@param row integer
 ---@param hunk pi.review.Hunk
@@ -386,7 +398,12 @@ local function room(win, row, hunk)
   if options.no_colour() and hunk.count > 0 then
     used = used + 2 + 2 * #(hunk.old[1] and hunk.old[1].w or {})
   end
-  return math.floor(wins.text_width(win) - used - 2)
+  local width = wins.text_width(win)
+  if vim.wo[win].wrap and used > 0 then
+    -- The hint stands after the text, on the last of its screen lines.
+    used = (used - 1) % width + 1
+  end
+  return math.floor(width - used - 2)
 end
 
 ---The longest hint that fits, from the real keys.
@@ -428,6 +445,19 @@ local function position_of(proposal, hunk)
   return where
 end
 
+---@type integer?
+local echoed = nil
+
+---Shows the hint in the message line, once a hunk, where the line has no room for it.
+---@param hunk pi.review.Hunk
+---@param chunks [string, string][]?
+local function echo_hint(hunk, chunks)
+  if chunks and echoed ~= hunk.id then
+    echoed = hunk.id
+    api.nvim_echo(chunks, false, {})
+  end
+end
+
 ---Draws what depends on the cursor: hint and emphasis of the hunk it is on, signs of closed folds that hide hunks.
 ---@param win integer
 ---@param proposal pi.review.Proposal
@@ -459,6 +489,9 @@ function M.draw_hint(win, proposal, current, keys)
       end, keys)
       local line = wish ~= 'none'
         and hint_text(position_of(proposal, hunk), usable, room(win, first, hunk))
+      if line and #line == 1 and #usable > 0 and hunk == current then
+        echo_hint(hunk, hint_text(position_of(proposal, hunk), usable, vim.o.columns - 12))
+      end
       if line then
         api.nvim_buf_set_extmark(buf, hint_ns, first, 0, {
           virt_text = line,

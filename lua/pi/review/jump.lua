@@ -31,14 +31,6 @@ local function fits_inline(proposal, height)
   return true
 end
 
----Cells a hunk's virtual lines take below (or above) its rows.
----@param hunk pi.review.Hunk
----@return integer
-local function block_height(hunk)
-  local notes = hunk.note and #vim.split(hunk.note, '\n') or 0
-  return (hunk.state == 'rejected' and 0 or #hunk.new) + notes
-end
-
 ---@param lnum integer
 ---@param last integer
 ---@param below integer virtual lines after `last`
@@ -47,7 +39,7 @@ local function visible(lnum, last, below)
   local win = api.nvim_get_current_win()
   local info = wins.info(win)
   local top = vim.fn.screenpos(win, lnum, 1).row
-  local bottom = vim.fn.screenpos(win, last, 1).row
+  local bottom = vim.fn.screenpos(win, last, math.max(1, vim.fn.col({ last, '$' }) - 1)).row
   local first_row = info.winrow + info.winbar
   return top >= first_row and bottom > 0 and bottom + below < first_row + info.height - info.winbar
 end
@@ -55,10 +47,9 @@ end
 ---Puts the hunk at a third of the window; one that does not fit below that starts at the top.
 ---@param first integer 1-based
 ---@param last integer 1-based
----@param hunk pi.review.Hunk
+---@param height integer of its virtual lines
 ---@param above boolean whether its lines are drawn above row 1
-local function scroll(first, last, hunk, above)
-  local height = block_height(hunk)
+local function scroll(first, last, height, above)
   if above then
     vim.fn.winrestview({ topline = 1, topfill = height })
     return
@@ -98,7 +89,7 @@ local function show_inline(proposal, hunk, focus)
     api.nvim_win_set_cursor(win, { clamp(buf, first), 0 })
     vim.cmd('silent! normal! zv')
     local above = hunk.count == 0 and hunk.row == 0
-    scroll(clamp(buf, first), clamp(buf, last), hunk, above)
+    scroll(clamp(buf, first), clamp(buf, last), inline.height(buf, hunk), above)
   end)
 end
 
@@ -109,6 +100,7 @@ function M.show_proposal(proposal, hunk, focus)
   local view = require('pi.review.proposal')
   view.open(proposal, function(buf)
     local win = files.show(buf, focus)
+    view.head(win, proposal)
     if not hunk then
       return
     end

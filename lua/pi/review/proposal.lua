@@ -278,6 +278,26 @@ local function draw(view, proposal)
   end
 end
 
+---Says above a proposal's window what it is, and how to decide about it.
+---@param win integer
+---@param proposal pi.review.Proposal
+function M.head(win, proposal)
+  local keys = require('pi.review.keys')
+  local buf = api.nvim_win_get_buf(win)
+  local what = proposal.kind == 'A' and 'new file' or 'proposed text'
+  local parts = { ('%%#PiReviewTitle# %s %%#PiReviewHint#not written yet '):format(what) }
+  for _, pair in ipairs({ { 'accept-file', 'accept file' }, { 'reject-file', 'reject file' } }) do
+    local key = keys.key(buf, pair[1])
+    if key then
+      parts[#parts + 1] = (' %s %%#PiReviewKey#%s%%#PiReviewHint#'):format(
+        pair[2],
+        (key:gsub('%%', '%%%%'))
+      )
+    end
+  end
+  vim.wo[win][0].winbar = table.concat(parts, ' ')
+end
+
 ---Draws the hunks of a proposal anew; fetches its text again when core has a newer one.
 ---@param proposal pi.review.Proposal
 function M.refresh(proposal)
