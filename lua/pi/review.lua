@@ -25,6 +25,8 @@ local M = {}
 
 ---@type table<integer, boolean> buffers that show a review now
 local attached = {}
+---@type table<string, boolean> files that were written: undoing that and saving is something core has to know
+local written = {}
 
 local ready = false
 
@@ -150,8 +152,12 @@ local function define_autocmds()
   api.nvim_create_autocmd('BufWritePost', {
     group = group,
     callback = function(ev)
-      if attached[ev.buf] and not vim.b[ev.buf].pi_writing then
-        on_read(ev.buf)
+      if vim.b[ev.buf].pi_writing then
+        return
+      end
+      local path = buffers.real_path(api.nvim_buf_get_name(ev.buf))
+      if attached[ev.buf] or written[path] then
+        port.send({ view = 'changed', path = path })
       end
     end,
   })
@@ -315,6 +321,8 @@ end
 
 ---@param op {path: string, by: string}
 function M.ops.written(op)
+  prepare()
+  written[op.path] = true
   local buf = buffers.find(op.path)
   say.event('PiFileWritten', { path = op.path, buf = buf, by = op.by })
 end

@@ -19,6 +19,7 @@ local ALL_DRAWN = 500
 ---@field insertion boolean
 ---@field below boolean whether an insertion is drawn below its row
 ---@field height integer virtual lines it is drawn with
+---@field over integer those of them above its first row
 
 ---@type table<integer, table<integer, pi.review.Anchor>>
 local anchors = {}
@@ -264,7 +265,8 @@ local function draw_written(buf, hunk)
     mark = mark(buf, first, 0, { end_row = last, end_col = 0 }),
     insertion = false,
     below = true,
-    height = 0,
+    height = #lines,
+    over = #lines,
   }
 end
 
@@ -307,6 +309,7 @@ local function draw_hunk(buf, hunk, paint, from, to)
     insertion = hunk.count == 0,
     below = below,
     height = #lines,
+    over = below and 0 or #lines,
   }
 end
 
@@ -381,10 +384,14 @@ end
 ---How many virtual lines a hunk is drawn with.
 ---@param buf integer
 ---@param hunk pi.review.Hunk
----@return integer
-function M.height(buf, hunk)
+---@return integer over above its first row
+---@return integer below its last row
+function M.heights(buf, hunk)
   local drawn = anchors[buf] and anchors[buf][hunk.id] ---@type pi.review.Anchor?
-  return drawn and drawn.height or 0
+  if not drawn then
+    return 0, 0
+  end
+  return drawn.over, drawn.height - drawn.over
 end
 
 ---@param win integer

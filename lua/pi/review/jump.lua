@@ -31,36 +31,43 @@ local function fits_inline(proposal, height)
   return true
 end
 
+---@param win integer
+---@param lnum integer
+---@return integer row on the screen where the line ends, 0 when it is not shown
+local function end_of_line(win, lnum)
+  local column = vim.wo[win].wrap and math.max(1, vim.fn.col({ lnum, '$' }) - 1) or 1
+  return vim.fn.screenpos(win, lnum, column).row
+end
+
+---@param over integer virtual lines above `lnum`
 ---@param lnum integer
 ---@param last integer
 ---@param below integer virtual lines after `last`
 ---@return boolean
-local function visible(lnum, last, below)
+local function visible(over, lnum, last, below)
   local win = api.nvim_get_current_win()
   local info = wins.info(win)
   local top = vim.fn.screenpos(win, lnum, 1).row
-  local bottom = vim.fn.screenpos(win, last, math.max(1, vim.fn.col({ last, '$' }) - 1)).row
+  local bottom = end_of_line(win, last)
   local first_row = info.winrow + info.winbar
-  return top >= first_row and bottom > 0 and bottom + below < first_row + info.height - info.winbar
+  local fits = bottom + below < first_row + info.height - info.winbar
+  return top - over >= first_row and bottom > 0 and fits
 end
 
 ---Puts the hunk at a third of the window; one that does not fit below that starts at the top.
 ---@param first integer 1-based
 ---@param last integer 1-based
----@param height integer of its virtual lines
----@param above boolean whether its lines are drawn above row 1
-local function scroll(first, last, height, above)
-  if above then
-    vim.fn.winrestview({ topline = 1, topfill = height })
+---@param over integer virtual lines above it
+---@param below integer virtual lines after it
+local function scroll(first, last, over, below)
+  if visible(over, first, last, below) then
     return
   end
-  if visible(first, last, height) then
-    return
-  end
-  local info = wins.info(api.nvim_get_current_win())
-  vim.fn.winrestview({ topline = math.max(1, first - math.floor(info.height / 3)), topfill = 0 })
-  if not visible(first, last, height) then
-    vim.fn.winrestview({ topline = first, topfill = 0 })
+  local height = wins.info(api.nvim_get_current_win()).height
+  local third = math.max(1, first - math.floor(height / 3))
+  vim.fn.winrestview({ topline = third, topfill = third == 1 and first == 1 and over or 0 })
+  if not visible(over, first, last, below) then
+    vim.fn.winrestview({ topline = first, topfill = over })
   end
 end
 
@@ -88,8 +95,7 @@ local function show_inline(proposal, hunk, focus)
     local first, last = inline.rows(buf, hunk)
     api.nvim_win_set_cursor(win, { clamp(buf, first), 0 })
     vim.cmd('silent! normal! zv')
-    local above = hunk.count == 0 and hunk.row == 0
-    scroll(clamp(buf, first), clamp(buf, last), inline.height(buf, hunk), above)
+    scroll(clamp(buf, first), clamp(buf, last), inline.heights(buf, hunk))
   end)
 end
 
@@ -109,7 +115,7 @@ function M.show_proposal(proposal, hunk, focus)
       api.nvim_win_set_cursor(win, { clamp(buf, first), 0 })
       if first == 0 and #hunk.old > 0 then
         vim.fn.winrestview({ topline = 1, topfill = #hunk.old })
-      elseif not visible(clamp(buf, first), clamp(buf, last), 0) then
+      elseif not visible(0, clamp(buf, first), clamp(buf, last), 0) then
         local height = api.nvim_win_get_height(win)
         vim.fn.winrestview({ topline = math.max(1, first + 1 - math.floor(height / 3)) })
       end
