@@ -155,7 +155,10 @@ local function define_autocmds()
       if vim.b[ev.buf].pi_writing then
         return
       end
-      local path = buffers.real_path(api.nvim_buf_get_name(ev.buf))
+      local path = buffers.real_of(ev.buf)
+      if not path then
+        return
+      end
       if attached[ev.buf] or written[path] then
         port.send({ view = 'changed', path = path })
       end

@@ -48,9 +48,10 @@ function M.real_path(name)
   return parent and vim.fs.joinpath(parent, vim.fs.basename(name)) or vim.fs.normalize(name)
 end
 
+---Returns the real path of the file a buffer is about, if it is about one.
 ---@param buf integer
 ---@return string?
-local function real_of(buf)
+function M.real_of(buf)
   local name = api.nvim_buf_get_name(buf)
   if name == '' or vim.bo[buf].buftype ~= '' or name:match('^%a[%w+.-]+://') then
     return nil
@@ -68,7 +69,7 @@ end
 ---@return integer?
 function M.find(path)
   for _, buf in ipairs(api.nvim_list_bufs()) do
-    if api.nvim_buf_is_loaded(buf) and real_of(buf) == path then
+    if api.nvim_buf_is_loaded(buf) and M.real_of(buf) == path then
       return buf
     end
   end
@@ -137,7 +138,7 @@ function M.all_modified()
   local found = {}
   for _, buf in ipairs(api.nvim_list_bufs()) do
     if api.nvim_buf_is_loaded(buf) and vim.bo[buf].modified then
-      local path = real_of(buf)
+      local path = M.real_of(buf)
       if path then
         found[#found + 1] = { path = path, info = M.describe(buf) }
       end

@@ -2,6 +2,7 @@
 
 local options = require('pi.review.options')
 local state = require('pi.review.state')
+local status = require('pi.status')
 local text = require('pi.review.text')
 
 ---@alias pi.review.Segment string[] text and, if it has one, its group
@@ -167,7 +168,9 @@ end
 ---@return pi.review.ListRow
 local function head_row(proposals)
   local sum = totals(proposals)
-  local name = proposals[1] and proposals[1].session_name
+  local first = proposals[1] ---@type pi.review.Proposal?
+  local known = first and status.of(first.session)
+  local name = first and first.session_name or (known and known.name)
   local segments = { { ' Review ', 'PiReviewTitle' } } ---@type pi.review.Segment[]
   if name then
     segments[#segments + 1] = { ' ' .. name .. ' ', 'PiReviewFile' }

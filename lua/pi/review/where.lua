@@ -23,9 +23,10 @@ function M.proposal_of(buf)
   if type(mine) == 'table' and mine.proposal then
     return state.get(mine.proposal), 'proposal'
   end
+  local real = buffers.real_of(buf)
   local written ---@type pi.review.Proposal?
   for _, proposal in ipairs(state.all()) do
-    if state.reviewable(proposal) and buffers.find(proposal.real) == buf then
+    if proposal.real == real and state.reviewable(proposal) then
       if not state.is_written(proposal) then
         return proposal, 'inline'
       end

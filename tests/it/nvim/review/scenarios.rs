@@ -156,9 +156,7 @@ async fn unsaved_lines_are_said_and_saved_with_the_accepted_ones() {
     stage
         .nv
         .wait_screen("the warning", |screen| {
-            screen
-                .text()
-                .contains("unsaved changes")
+            screen.text().contains("unsaved changes")
         })
         .await;
     stage.nv.keys("g.a").await;
