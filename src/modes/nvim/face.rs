@@ -191,6 +191,16 @@ impl Face {
         slots.live.values().find(same).cloned()
     }
 
+    /// What to do when there is no model yet.
+    pub(super) fn first_steps(&self) -> String {
+        let file = self.opener.places().agent_dir.join("models.json");
+        format!(
+            "No model yet: `:Pi login anthropic` (or openai, google ...), `:Pi model local` for a server on this machine,\n\
+             or edit {} (`:Pi settings models` opens it with an example).",
+            file.display()
+        )
+    }
+
     /// Ends all sessions.
     pub async fn shutdown(&self) {
         let slots: Vec<_> = self.slots.lock().live.drain().map(|(_, it)| it).collect();

@@ -49,7 +49,12 @@ fn ensure(face: &Arc<Face>, request: Request) -> Answering {
     {
         return done(Ok(slot.info()));
     }
-    open(face, &request, SessionChoice::New)
+    // After a restart the session goes on from its file; one without a message has none.
+    let stored = request.text("path").map(PathBuf::from);
+    match stored.filter(|path| path.exists()) {
+        Some(path) => open(face, &request, SessionChoice::Open(path)),
+        None => open(face, &request, SessionChoice::New),
+    }
 }
 
 fn open(face: &Arc<Face>, request: &Request, choice: SessionChoice) -> Answering {
@@ -76,11 +81,12 @@ fn of_session(slot: &Arc<Slot>, request: &Request) -> Answering {
         "run.compact" => Ok(Command::Compact {
             instructions: text("instructions"),
         }),
-        "run.bash" => need("command").map(|command| Command::Bash {
-            command,
-            exclude_from_context: request.flag("exclude"),
-            tag: None,
-        }),
+        "run.bash" => {
+            return match request.text("command") {
+                Some(command) => slot.shell(command, request.flag("exclude")),
+                None => done(Err("run.bash: no command given".into())),
+            };
+        }
         "model.list" => Ok(Command::GetAvailableModels),
         "model.set" => need("provider")
             .and_then(|provider| need("id").map(|id| Command::SetModel { provider, id })),

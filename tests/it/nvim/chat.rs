@@ -21,7 +21,8 @@ async fn wait_chat(nv: &Nv, text: &str) {
 }
 
 async fn wait_idle(nv: &Nv) {
-    nv.wait_lua("return require('pi.status').data().state == 'idle'").await;
+    nv.wait_lua("return require('pi.status').data().state == 'idle'")
+        .await;
 }
 
 #[tokio::test]
@@ -41,8 +42,13 @@ async fn a_prompt_is_sent_and_the_answer_streams_in() {
     wait_chat(&nv, "there").await;
     // Taken by the backend: the prompt is empty again.
     assert_eq!(nv.lines(0).await, [""]);
-    let status = nv.lua("return require('pi.status').data()", json!(null)).await;
-    assert_eq!((&status["running"], &status["model"]), (&json!(true), &json!("m1")));
+    let status = nv
+        .lua("return require('pi.status').data()", json!(null))
+        .await;
+    assert_eq!(
+        (&status["running"], &status["model"]),
+        (&json!(true), &json!("m1"))
+    );
     model.go_on();
     wait_chat(&nv, "there friend").await;
     wait_idle(&nv).await;
@@ -50,7 +56,17 @@ async fn a_prompt_is_sent_and_the_answer_streams_in() {
     let chat = chat.as_str().unwrap();
     let lines: Vec<&str> = chat.lines().collect();
     assert!(lines[0].starts_with("You"), "{chat}");
-    assert_eq!(lines[1..], ["hello agent", "", "Assistant m1", "Hello", "", "there friend"]);
+    assert_eq!(
+        lines[1..],
+        [
+            "hello agent",
+            "",
+            "Assistant m1",
+            "Hello",
+            "",
+            "there friend"
+        ]
+    );
     // No undo memory, and nobody can type into it.
     let options = nv.lua(
         "local b = vim.bo[require('pi.chat').buffer(vim.t.pi_session)]
@@ -63,7 +79,11 @@ async fn a_prompt_is_sent_and_the_answer_streams_in() {
 #[tokio::test]
 async fn the_person_is_left_alone_while_things_arrive() {
     let model = Model::start(vec![
-        call("c1", "edit", json!({"path": "b.txt", "edits": [{"oldText": "x", "newText": "y"}]})),
+        call(
+            "c1",
+            "edit",
+            json!({"path": "b.txt", "edits": [{"oldText": "x", "newText": "y"}]}),
+        ),
         say("ok"),
     ])
     .await;
@@ -136,13 +156,18 @@ async fn fifty_thousand_tokens_come_in_few_batches_and_do_not_move_a_reader() {
     assert!(batches / seconds <= 35.0, "{figures}");
     assert_eq!(figures[3], json!(true), "the reader was moved: {figures}");
     nv.keys("G").await;
-    nv.wait_lua("return vim.fn.line('.') == vim.fn.line('$')").await;
+    nv.wait_lua("return vim.fn.line('.') == vim.fn.line('$')")
+        .await;
 }
 
 #[tokio::test]
 async fn a_call_with_deep_arguments_is_drawn_and_the_channel_stays() {
     let deep = (0..60).fold(json!("core"), |inner, _| json!([inner]));
-    let model = Model::start(vec![call("c1", "unknown_tool", json!({ "deep": deep })), say("fine")]).await;
+    let model = Model::start(vec![
+        call("c1", "unknown_tool", json!({ "deep": deep })),
+        say("fine"),
+    ])
+    .await;
     let nv = model.nvim(Options::default()).await;
     nv.command("Pi ask go").await;
     wait_chat(&nv, "fine").await;
@@ -153,7 +178,8 @@ async fn a_call_with_deep_arguments_is_drawn_and_the_channel_stays() {
         json!(null),
     );
     details.await;
-    nv.wait_lua("return _G.details and _G.details:find('core')").await;
+    nv.wait_lua("return _G.details and _G.details:find('core')")
+        .await;
 }
 
 #[tokio::test]
@@ -168,11 +194,17 @@ async fn steering_waits_visibly_and_an_abort_ends_the_run() {
     nv.command("Pi ask start").await;
     wait_chat(&nv, "working").await;
     nv.command("Pi steer look here too").await;
-    nv.wait_lua("return #require('pi.prompt').queue() == 1").await;
-    let screen = nv.wait_screen("the queue", |screen| screen.find("steer: look here too").is_some()).await;
+    nv.wait_lua("return #require('pi.prompt').queue() == 1")
+        .await;
+    let screen = nv
+        .wait_screen("the queue", |screen| {
+            screen.find("steer: look here too").is_some()
+        })
+        .await;
     assert!(screen.find("steer:").is_some());
     nv.command("Pi! abort").await;
-    nv.wait_lua("return #require('pi.prompt').queue() == 0").await;
+    nv.wait_lua("return #require('pi.prompt').queue() == 0")
+        .await;
     wait_idle(&nv).await;
     wait_chat(&nv, "aborted").await;
 }
@@ -181,7 +213,11 @@ async fn steering_waits_visibly_and_an_abort_ends_the_run() {
 async fn without_a_model_the_text_stays_and_one_line_says_what_to_do() {
     let nv = Nv::start().await;
     nv.attach(100, 30).await;
-    nv.lua("_G.notes = {} vim.notify = function(text) table.insert(_G.notes, text) end", json!(null)).await;
+    nv.lua(
+        "_G.notes = {} vim.notify = function(text) table.insert(_G.notes, text) end",
+        json!(null),
+    )
+    .await;
     nv.command("Pi").await;
     nv.wait("&filetype == 'pi-prompt'").await;
     wait_chat(&nv, "No model yet").await;
@@ -193,7 +229,11 @@ async fn without_a_model_the_text_stays_and_one_line_says_what_to_do() {
 #[tokio::test]
 async fn a_server_error_is_one_line_and_the_session_goes_on() {
     let model = Model::start(vec![
-        Answer::Error(401, json!({"error": {"message": "Incorrect API key provided: sk-test-SECRET123"}}).to_string()),
+        Answer::Error(
+            401,
+            json!({"error": {"message": "Incorrect API key provided: sk-test-SECRET123"}})
+                .to_string(),
+        ),
         say("better"),
     ])
     .await;
@@ -213,13 +253,19 @@ async fn a_server_error_is_one_line_and_the_session_goes_on() {
 }
 
 async fn wait_idle_or_error(nv: &Nv) {
-    nv.wait_lua("return not require('pi.status').data().running").await;
+    nv.wait_lua("return not require('pi.status').data().running")
+        .await;
 }
 
 #[tokio::test]
 async fn a_command_of_the_person_is_run_and_shown() {
     let model = Model::start(vec![]).await;
-    let nv = model.nvim(Options { before: AUTO, ..Options::default() }).await;
+    let nv = model
+        .nvim(Options {
+            before: AUTO,
+            ..Options::default()
+        })
+        .await;
     nv.command("Pi open").await;
     nv.wait_lua("return vim.t.pi_session").await;
     nv.command("Pi bash printf 'a\\033[31mb\\n'").await;
@@ -245,21 +291,33 @@ async fn history_and_drafts_come_back() {
     let state = nv.root.path().join("state/pi-nvim/drafts");
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while std::fs::read_dir(&state).map_or(0, Iterator::count) == 0 {
-        assert!(std::time::Instant::now() < end, "no draft in {}", state.display());
+        assert!(
+            std::time::Instant::now() < end,
+            "no draft in {}",
+            state.display()
+        );
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
 async fn jumping_in_the_tree_keeps_files_and_the_old_branch() {
-    let model = Model::start(vec![say("answer one"), say("answer two"), say("answer three")]).await;
+    let model = Model::start(vec![
+        say("answer one"),
+        say("answer two"),
+        say("answer three"),
+    ])
+    .await;
     let nv = model
         .nvim(Options {
             files: vec![("a.txt", "unchanged\n".into())],
             ..Options::default()
         })
         .await;
-    for (prompt, answer) in [("first question", "answer one"), ("second question", "answer two")] {
+    for (prompt, answer) in [
+        ("first question", "answer one"),
+        ("second question", "answer two"),
+    ] {
         nv.command(&format!("Pi ask {prompt}")).await;
         wait_chat(&nv, answer).await;
         wait_idle(&nv).await;
@@ -294,10 +352,16 @@ async fn jumping_in_the_tree_keeps_files_and_the_old_branch() {
          return text:find('answer two') and text:find('another way')",
     )
     .await;
-    assert_eq!(std::fs::read_to_string(nv.cwd.join("a.txt")).unwrap(), "unchanged\n");
+    assert_eq!(
+        std::fs::read_to_string(nv.cwd.join("a.txt")).unwrap(),
+        "unchanged\n"
+    );
     let requests: Vec<Value> = model.requests();
     let last = requests.last().unwrap()["messages"].to_string();
-    assert!(last.contains("another way") && !last.contains("second question"), "{last}");
+    assert!(
+        last.contains("another way") && !last.contains("second question"),
+        "{last}"
+    );
 }
 
 #[tokio::test]
@@ -308,9 +372,11 @@ async fn windows_of_the_person_keep_their_sizes() {
     let sizes = "map(range(1, winnr('$')), {_, w -> [winwidth(w), winheight(w)]})";
     let before = nv.eval(sizes).await;
     nv.command("Pi open").await;
-    nv.wait_lua("return #vim.api.nvim_tabpage_list_wins(0) == 5").await;
+    nv.wait_lua("return #vim.api.nvim_tabpage_list_wins(0) == 5")
+        .await;
     nv.command("Pi close").await;
-    nv.wait_lua("return #vim.api.nvim_tabpage_list_wins(0) == 3").await;
+    nv.wait_lua("return #vim.api.nvim_tabpage_list_wins(0) == 3")
+        .await;
     assert_eq!(nv.eval(sizes).await, before);
     let leaked = nv.lua(
         "local out = {}

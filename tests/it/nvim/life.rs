@@ -18,7 +18,8 @@ const NOTES: &str = "
     vim.notify = function(text) table.insert(_G.notes, text) end";
 
 async fn started(nv: &Nv) -> i64 {
-    nv.wait_lua("return require('pi.backend').info().running").await;
+    nv.wait_lua("return require('pi.backend').info().running")
+        .await;
     nv.lua(PID, json!(null)).await.as_i64().unwrap()
 }
 
@@ -42,7 +43,12 @@ async fn nothing_is_loaded_before_it_is_used_and_quitting_leaves_no_process() {
 
 #[tokio::test]
 async fn the_backend_ends_when_neovim_is_killed_also_during_a_command() {
-    let model = Model::start(vec![call("c1", "bash", json!({"command": "echo $$ > pid; sleep 300"}))]).await;
+    let model = Model::start(vec![call(
+        "c1",
+        "bash",
+        json!({"command": "echo $$ > pid; sleep 300"}),
+    )])
+    .await;
     let nv = model
         .nvim(Options {
             before: "vim.g.pi = { review = { mode = 'auto' } }",
@@ -51,9 +57,15 @@ async fn the_backend_ends_when_neovim_is_killed_also_during_a_command() {
         .await;
     nv.command("Pi ask run it").await;
     let pid = started(&nv).await;
-    nv.wait_lua("return (vim.uv.fs_stat('pid') or {}).size or 0 > 0").await;
-    nv.wait("filereadable('pid') && len(readfile('pid')) > 0").await;
-    let shell: i64 = nv.eval("str2nr(readfile('pid')[0])").await.as_i64().unwrap();
+    nv.wait_lua("return (vim.uv.fs_stat('pid') or {}).size or 0 > 0")
+        .await;
+    nv.wait("filereadable('pid') && len(readfile('pid')) > 0")
+        .await;
+    let shell: i64 = nv
+        .eval("str2nr(readfile('pid')[0])")
+        .await
+        .as_i64()
+        .unwrap();
     assert!(alive(shell));
     nv.kill().await;
     assert!(wait_gone(pid).await < SOON);
@@ -64,7 +76,11 @@ async fn the_backend_ends_when_neovim_is_killed_also_during_a_command() {
 async fn a_dead_backend_is_told_once_and_the_session_goes_on_after_a_restart() {
     let model = Model::start(vec![
         say("first answer"),
-        call("c1", "edit", json!({"path": "a.txt", "edits": [{"oldText": "one", "newText": "ONE"}]})),
+        call(
+            "c1",
+            "edit",
+            json!({"path": "a.txt", "edits": [{"oldText": "one", "newText": "ONE"}]}),
+        ),
         say("third answer"),
     ])
     .await;
@@ -78,17 +94,25 @@ async fn a_dead_backend_is_told_once_and_the_session_goes_on_after_a_restart() {
     nv.command("edit a.txt").await;
     nv.command("Pi ask hello").await;
     let pid = started(&nv).await;
-    let session = nv.eval("get(t:, 'pi_session', '')").await;
     nv.wait_lua("return require('pi.status').data().state == 'idle' and #require('pi.chat').view(require('pi.chat').buffer(vim.t.pi_session)).blocks >= 2").await;
+    let session = nv.eval("get(t:, 'pi_session', '')").await;
     // A draft in the prompt, and an edit that waits.
     nv.command("Pi ask change it").await;
-    nv.wait_lua("return #require('pi.review.store').list() > 0 or vim.tbl_count(require('pi.review.store').all()) > 0").await;
-    nv.lua("require('pi.prompt').insert('my draft')", json!(null)).await;
-    let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+    nv.wait_lua("return #require('pi.review.state').with_pending() > 0")
+        .await;
+    nv.lua("require('pi.prompt').insert('my draft')", json!(null))
+        .await;
+    let killed = std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status();
     assert!(killed.unwrap().success());
-    nv.wait_lua("return not require('pi.backend').info().running").await;
+    nv.wait_lua("return not require('pi.backend').info().running")
+        .await;
     nv.wait_lua("return #vim.tbl_filter(function(it) return it:match('the backend ended') end, _G.notes) == 1").await;
-    assert_eq!(std::fs::read_to_string(nv.cwd.join("a.txt")).unwrap(), "one\ntwo\n");
+    assert_eq!(
+        std::fs::read_to_string(nv.cwd.join("a.txt")).unwrap(),
+        "one\ntwo\n"
+    );
     nv.command("Pi restart").await;
     let again = started(&nv).await;
     assert_ne!(again, pid);
@@ -116,7 +140,7 @@ async fn a_dead_backend_is_told_once_and_the_session_goes_on_after_a_restart() {
         .iter()
         .filter(|message| message["role"] == "tool")
         .collect();
-    assert_eq!(results.len(), 1, "{last:#}");
+    assert_eq!(results.len(), 1, "{:#}", last["messages"]);
 }
 
 #[tokio::test]
@@ -140,19 +164,26 @@ async fn a_binary_that_cannot_be_started_is_one_clear_line() {
 async fn another_protocol_is_refused_with_what_to_do() {
     let nv = Nv::start().await;
     nv.lua(NOTES, json!(null)).await;
-    nv.lua("require('pi.backend').PROTOCOL = 99", json!(null)).await;
+    nv.lua("require('pi.backend').PROTOCOL = 99", json!(null))
+        .await;
     nv.command("Pi open").await;
     nv.wait_lua("return #_G.notes > 0").await;
-    let notes = nv.lua("return table.concat(_G.notes, ' ')", json!(null)).await;
+    let notes = nv
+        .lua("return table.concat(_G.notes, ' ')", json!(null))
+        .await;
     let notes = notes.as_str().unwrap();
-    assert!(notes.contains("protocol 1") && notes.contains("this plugin 99"), "{notes}");
+    assert!(
+        notes.contains("protocol 1") && notes.contains("this plugin 99"),
+        "{notes}"
+    );
     assert!(notes.contains(":Pi install source"), "{notes}");
 }
 
 #[tokio::test]
 async fn attaching_works_once() {
     let nv = Nv::start().await;
-    nv.lua("vim.cmd('runtime plugin/pi.lua')", json!(null)).await;
+    nv.lua("vim.cmd('runtime plugin/pi.lua')", json!(null))
+        .await;
     let attach = || {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pi-nvim"));
         command
@@ -173,7 +204,10 @@ async fn attaching_works_once() {
     let second = attach().wait_with_output().await.unwrap();
     let text = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success());
-    assert!(text.contains(&format!("a backend already, process {pid}")), "{text}");
+    assert!(
+        text.contains(&format!("a backend already, process {pid}")),
+        "{text}"
+    );
     nv.command("Pi open").await;
     nv.wait_lua("return vim.t.pi_session").await;
     nv.quit().await;
@@ -189,7 +223,10 @@ async fn attaching_where_nobody_listens_says_so() {
         .await
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.starts_with("Error: no Neovim listens on /nonexistent/socket"), "{text}");
+    assert!(
+        text.starts_with("Error: no Neovim listens on /nonexistent/socket"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -206,6 +243,10 @@ async fn pending_requests_fail_when_the_backend_dies() {
         json!(null),
     )
     .await;
-    std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-    nv.wait_lua("return _G.answer and _G.answer:match('the backend ended')").await;
+    std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status()
+        .unwrap();
+    nv.wait_lua("return _G.answer and _G.answer:match('the backend ended')")
+        .await;
 }

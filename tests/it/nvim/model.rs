@@ -87,12 +87,13 @@ impl Model {
     /// Writes the agent directory's files so that this model is the one to ask.
     pub(super) fn install(&self, agent_dir: &std::path::Path) {
         let models = json!({"providers": {"mock": {
-            "baseUrl": self.url, "api": "openai-completions", "apiKey": "test",
+            "baseUrl": self.url, "api": "openai-completions", "apiKey": "sk-test-SECRET123",
             "models": [{"id": "m1", "name": "Mock", "contextWindow": 200_000, "maxTokens": 4096,
                 "input": ["text"], "reasoning": false,
                 "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}}],
         }}});
-        let settings = json!({"defaultProvider": "mock", "defaultModel": "m1", "quietStartup": true});
+        let settings =
+            json!({"defaultProvider": "mock", "defaultModel": "m1", "quietStartup": true});
         std::fs::write(agent_dir.join("models.json"), models.to_string()).unwrap();
         std::fs::write(agent_dir.join("settings.json"), settings.to_string()).unwrap();
     }
@@ -112,7 +113,11 @@ async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
     shared.requests.lock().push(body);
     let answer = {
         let mut script = shared.script.lock();
-        if script.is_empty() { say("done") } else { script.remove(0) }
+        if script.is_empty() {
+            say("done")
+        } else {
+            script.remove(0)
+        }
     };
     // The client may hang up at any time: an abort.
     drop(reply(&mut stream, answer, &shared).await);
@@ -126,7 +131,8 @@ async fn read_request(stream: &mut TcpStream) -> Option<Value> {
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let length = head.lines().find_map(|line| {
                 let (name, value) = line.split_once(':')?;
-                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+                name.eq_ignore_ascii_case("content-length")
+                    .then(|| value.trim().parse().ok())?
             });
             if body.len() >= length.unwrap_or(0usize) {
                 return serde_json::from_str(body).ok().or(Some(Value::Null));
@@ -151,7 +157,9 @@ async fn reply(stream: &mut TcpStream, answer: Answer, shared: &Shared) -> std::
         Answer::Pieces(pieces) => pieces,
     };
     stream
-        .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        .write_all(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
+        )
         .await?;
     let mut reason = "stop";
     let mut calls = 0;
@@ -169,14 +177,21 @@ async fn reply(stream: &mut TcpStream, answer: Answer, shared: &Shared) -> std::
                 continue;
             }
         };
-        send(stream, &json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]})).await?;
+        send(
+            stream,
+            &json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]}),
+        )
+        .await?;
     }
     let usage = json!({"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110});
-    let last = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage});
+    let last =
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage});
     send(stream, &last).await?;
     stream.write_all(b"data: [DONE]\n\n").await
 }
 
 async fn send(stream: &mut TcpStream, event: &Value) -> std::io::Result<()> {
-    stream.write_all(format!("data: {event}\n\n").as_bytes()).await
+    stream
+        .write_all(format!("data: {event}\n\n").as_bytes())
+        .await
 }
