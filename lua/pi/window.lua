@@ -69,8 +69,8 @@ end
 local function position(wish)
   local want = wish or config.get().window.position
   if (want == 'right' or want == 'left') and vim.o.columns < 140 then
-    -- Side by side needs room for code too.
-    return vim.o.columns >= 100 and want or 'bottom'
+    -- Side by side would leave too little room for code.
+    return 'bottom'
   end
   return want
 end
@@ -92,6 +92,9 @@ end
 function M.prompt_height()
   if vim.o.lines < 30 then
     return 1
+  end
+  if vim.o.lines < 45 and position() == 'bottom' then
+    return 3
   end
   return config.get().window.prompt_height
 end
@@ -146,7 +149,7 @@ local function dress_prompt(win)
       winfixheight = true,
       winfixwidth = true,
       winbar = '',
-      statusline = ' prompt%= <C-s> send  <C-q> after the run  <C-c> stop ',
+      statusline = ' prompt%=<C-s> send  <C-c> stop %<',
       fillchars = 'eob: ',
       scrolloff = 0,
     })

@@ -195,9 +195,12 @@ impl Face {
     pub(super) fn first_steps(&self) -> String {
         let file = self.opener.places().agent_dir.join("models.json");
         format!(
-            "No model yet: `:Pi login anthropic` (or openai, google ...), `:Pi model local` for a server on this machine,\n\
-             or edit {} (`:Pi settings models` opens it with an example).",
-            file.display()
+            "Model      No model yet\n\
+             {blank}:Pi login anthropic   (or openai, google, ...) stores a key\n\
+             {blank}:Pi model local       finds a server on this machine\n\
+             {blank}:Pi settings models   opens {} with an example",
+            file.display(),
+            blank = " ".repeat(11),
         )
     }
 

@@ -29,6 +29,9 @@ pub(super) fn start(face: &Arc<Face>, request: Request) -> Answering {
         "session.list" => sessions::list(face, &request),
         "session.delete" => sessions::delete(face, &request),
         name => {
+            if let Some(answering) = super::admin::start(face, &request) {
+                return answering;
+            }
             let slot = match face.slot(request.text("session")) {
                 Ok(slot) => slot,
                 Err(line) => return done(Err(line)),
@@ -108,6 +111,7 @@ fn of_session(slot: &Arc<Slot>, request: &Request) -> Answering {
         }),
         "session.import" => need("path").map(|path| Command::ImportSession { path: path.into() }),
         "session.last_answer" => Ok(Command::GetLastAssistantText),
+        "session.all_tools" => Ok(Command::GetTools),
         "session.tools" => match request.params["names"].as_array() {
             Some(names) => Ok(Command::SetActiveTools {
                 names: names

@@ -210,9 +210,10 @@ impl Slot {
     fn greet(&self, without_model: &str) {
         let status = self.status.lock();
         let model = match status.model_name() {
-            Some(model) => format!("Model: {model}"),
+            Some(model) => format!("Model      {model}"),
             None => without_model.to_owned(),
         };
+        drop(status);
         let mode = match self.runtime.gate().mode() {
             ReviewMode::Ask => "every edit waits for you before it is written",
             ReviewMode::Auto => "edits are written at once and listed for you",
@@ -220,15 +221,14 @@ impl Slot {
             ReviewMode::Off => "edits are written at once",
         };
         let cwd = self.cwd.to_string_lossy();
-        let home = std::env::home_dir().filter(|home| *home == self.cwd);
-        let warning = match home {
-            Some(_) => "  (your home folder: start in a project to keep it small)",
-            None => "",
+        let at_home = std::env::home_dir().is_some_and(|home| home == self.cwd);
+        let warning = match at_home || self.cwd.parent().is_none() {
+            true => "  (not a project: the agent sees everything below)",
+            false => "",
         };
-        drop(status);
         self.chat.lock().greet(&format!(
-            "Type below and send with <C-s>, or `:Pi ask ...`. `?` lists the keys.\n\
-             Directory: {cwd}{warning}; {mode}.\n{model}"
+            "Type below and send with <C-s>, or `:Pi ask ...`. `?` lists the keys.\n\n\
+             Directory  {cwd}{warning}\nReview     {mode}\n{model}"
         ));
     }
 
