@@ -323,7 +323,8 @@ fn take_usage(usage: &Value, out: &mut Assembly) {
         cache_read,
         cache_write,
         reasoning: count_of(answer_details, "reasoning_tokens")
-            .or_else(|| count_of(usage, "reasoning_tokens")),
+            .or_else(|| count_of(usage, "reasoning_tokens"))
+            .or(Some(0)),
         total_tokens: input + output + cache_read + cache_write,
         ..Usage::default()
     });
