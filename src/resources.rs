@@ -9,6 +9,7 @@ mod filters;
 mod frontmatter;
 mod ignore_rules;
 mod layers;
+mod mcp;
 mod packages;
 pub mod settings;
 pub mod skills;
@@ -143,6 +144,7 @@ pub enum DiagnosticCode {
     NotMarkdown,
     Io,
     Settings,
+    Mcp,
 }
 
 /// Two resources of one name; the first found wins.
@@ -244,6 +246,9 @@ impl Resources {
     /// Reads everything again, `before` being the settings until now: a settings file that became invalid keeps the
     /// values it had, and what was set but could not be written stays set. Everything else is as on disk now.
     pub fn reload(options: &LoadOptions, mut before: Settings) -> Self {
+        if !before.belong_to(&options.cwd) {
+            return Self::load(options);
+        }
         before.reload(options.trust);
         Self::with_settings(options, before)
     }
@@ -251,6 +256,11 @@ impl Resources {
     fn with_settings(options: &LoadOptions, settings: Settings) -> Self {
         let layers = layers::Layers::new(options, &settings);
         let mut diagnostics: Vec<Diagnostic> = settings.errors().map(settings_diagnostic).collect();
+        let mut mcp_files = vec![options.places.agent_dir.join("mcp.json")];
+        if options.trust == Trust::Trusted {
+            mcp_files.push(options.cwd.join(PROJECT_DIR).join("mcp.json"));
+        }
+        diagnostics.extend(mcp_files.iter().filter_map(|path| mcp::not_started(path)));
         let (skills, found) = layers.skills();
         diagnostics.extend(found);
         let (templates, found) = layers.templates();

@@ -118,6 +118,11 @@ impl Settings {
         settings
     }
 
+    /// Whether these are the settings of this working directory.
+    pub fn belong_to(&self, cwd: &Path) -> bool {
+        self.project.path.starts_with(cwd.join(PROJECT_DIR))
+    }
+
     /// Reads both files again. A file that became invalid keeps the values it had.
     pub fn reload(&mut self, trust: Trust) {
         self.trust = trust;

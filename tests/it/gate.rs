@@ -1,1 +1,7 @@
-//! Tests of the area `gate`.
+//! The review gate over real files, a fake editor and a person made of code.
+
+mod cells;
+mod desk;
+mod modes;
+mod random;
+mod scenarios;

@@ -228,7 +228,7 @@ fn a_reload_sees_what_changed_on_disk() {
         {"path": "$AGENT/prompts/b.md", "content": "b"},
         {"path": "$CWD/AGENTS.md", "content": "new"},
     ]));
-    let loaded = Resources::reload(&options, loaded.settings.clone());
+    let loaded = Resources::reload(&options, loaded.settings);
     assert_eq!(loaded.settings.steering_mode().as_str(), "all");
     assert_eq!(loaded.expand("/a").text, "new");
     assert_eq!(
@@ -259,4 +259,30 @@ fn a_filter_may_name_the_home_folder() {
     let loaded = load(&world, &json!({"projectTrusted": true}));
     let names: Vec<&str> = loaded.skills.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["b"]);
+}
+
+#[test]
+fn configured_mcp_servers_are_named_once_and_left_alone() {
+    let world = World::project();
+    let file = r#"{"mcpServers": {"a": {"command": "x"}, "b": {"url": "y", "enabled": false}}}"#;
+    world.make(&json!([
+        {"path": "$AGENT/mcp.json", "content": file},
+        {"path": "$CWD/.pi/mcp.json", "content": file},
+    ]));
+    let lines = |trusted: bool| -> Vec<String> {
+        let loaded = load(&world, &json!({"projectTrusted": trusted}));
+        loaded
+            .diagnostics
+            .into_iter()
+            .map(|it| it.message)
+            .collect()
+    };
+    assert_eq!(lines(true).len(), 2);
+    let user = lines(false);
+    assert!(
+        user.len() == 1 && user[0].ends_with("do not run: a"),
+        "{user:?}"
+    );
+    let text = std::fs::read_to_string(world.places().agent_dir.join("mcp.json")).unwrap();
+    assert_eq!(text, file);
 }

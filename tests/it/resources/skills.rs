@@ -31,7 +31,7 @@ fn code(code: DiagnosticCode) -> &'static str {
         DiagnosticCode::Collision => "collision",
         DiagnosticCode::PathMissing => "path_missing",
         DiagnosticCode::NotMarkdown => "not_markdown",
-        DiagnosticCode::Io | DiagnosticCode::Settings => "io_error",
+        DiagnosticCode::Io | DiagnosticCode::Settings | DiagnosticCode::Mcp => "io_error",
     }
 }
 
