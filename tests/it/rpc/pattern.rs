@@ -244,8 +244,11 @@ fn sections(text: &str) -> Vec<String> {
             Some(name) => {
                 let close = format!("\n</{name}>");
                 let Some(end) = rest.find(&close) else { break };
+                // The recording counts every tagged line, also the list inside the skills.
+                let inner = rest[..end].contains("\n<available_skills>\n");
                 rest = rest[end + close.len()..].trim_start_matches('\n');
                 names.push(name);
+                names.extend(inner.then(|| "available_skills".to_owned()));
             }
             None => {
                 names.push("preamble".to_owned());

@@ -329,4 +329,6 @@ fn take_usage(usage: &Value, out: &mut Assembly) {
         ..Usage::default()
     });
     take_stated_cost(usage, out);
+    let cost = &mut out.message.usage.cost;
+    cost.total_from_provider.get_or_insert(Value::Bool(false));
 }
