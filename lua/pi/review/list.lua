@@ -32,6 +32,7 @@ local HEIGHT = 10
 ---@type table<string, [string, string]>
 local signs = {
   pending = { '?', 'PiReviewSignChange' },
+  unreviewed = { '?', 'PiReviewSignChange' },
   accepted = { 'ok', 'PiReviewSignAccepted' },
   rejected = { 'x', 'PiReviewSignRejected' },
   stale = { '!', 'PiReviewSignStale' },
