@@ -114,6 +114,7 @@ impl ChatDecoder {
             .map(drop_halves);
         let position = count_of(delta, "index");
         let found = self.find(position, id.as_deref(), name.is_some());
+        let is_new = found.is_none();
         let at = match found {
             Some(at) => at,
             None => {
@@ -142,6 +143,10 @@ impl ChatDecoder {
             }
         }
         match function.get("arguments").or_else(|| function.get("input")) {
+            // Clients count on one delta after the start when name and arguments come apart.
+            Some(Value::String(text)) if text.is_empty() && is_new => {
+                out.empty_call_delta(open.block);
+            }
             Some(Value::String(text)) => out.delta(open.block, text),
             Some(whole @ Value::Object(_)) => out.delta(open.block, &whole.to_string()),
             _ => {}
