@@ -12,6 +12,7 @@ pub mod http;
 pub mod ids;
 pub mod json;
 pub mod limits;
+pub mod local;
 pub mod message;
 pub mod model;
 pub mod models_json;

@@ -267,6 +267,11 @@ impl ModelRegistry {
         added.hidden.extend(models.into_iter().map(Arc::new));
     }
 
+    /// Returns the shared HTTP client.
+    pub(crate) fn client(&self) -> Result<Client, HttpError> {
+        self.services.client()
+    }
+
     /// Adds models of servers on this machine for the rest of the process; one with the same provider and id is replaced.
     pub fn add_local(&self, models: Vec<Model>) {
         self.services.added.lock().local.extend(models);

@@ -2,6 +2,8 @@
 
 mod choice;
 mod compare;
+mod keys;
+mod local;
 mod support;
 mod units;
 mod wire;

@@ -3,6 +3,8 @@
 mod compare;
 mod edit;
 pub(crate) mod harness;
+mod search;
+mod stress;
 mod write;
 
 use serde_json::Value;

@@ -82,6 +82,19 @@ local function decide(here, hunks, verb, reason)
   port.send({ action = verb, hunks = ids, note = reason })
 end
 
+---Asks whether a read-only file is to be written all the same.
+---@param proposal pi.review.Proposal
+local function ask_force(proposal)
+  vim.ui.select({ 'yes', 'no' }, {
+    prompt = proposal.display .. ' is read-only. Write it anyway?',
+    kind = 'pi.confirm',
+  }, function(answer)
+    if answer == 'yes' then
+      port.send({ action = 'force', proposal = proposal.id })
+    end
+  end)
+end
+
 ---@param here pi.review.Here
 ---@param hunk pi.review.Hunk
 ---@param verb 'accept'|'reject'
@@ -89,6 +102,11 @@ end
 local function decide_one(here, hunk, verb, reason)
   if here.proposal.state == 'waiting' then
     say.line('this change waits for an earlier one of the same file')
+    return
+  end
+  local notice = here.proposal.notice or ''
+  if verb == 'accept' and notice:find('write anyway?', 1, true) then
+    ask_force(here.proposal)
     return
   end
   decide(here, { hunk }, verb, reason)

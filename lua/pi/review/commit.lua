@@ -221,7 +221,11 @@ function M.apply(request)
     return { status = 'busy' }
   end
   if vim.bo[buf].readonly and not request.force then
-    return { status = 'failed', code = 'readonly', message = 'the buffer is read-only' }
+    return {
+      status = 'failed',
+      code = 'readonly',
+      message = 'the buffer is read-only, write anyway?',
+    }
   end
   if not is_mappable(request) then
     local message = 'some characters have no form in ' .. vim.bo[buf].fileencoding

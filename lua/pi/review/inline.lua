@@ -213,6 +213,60 @@ end
 
 ---@param buf integer
 ---@param hunk pi.review.Hunk
+---@return integer first
+---@return integer last
+local function written_rows(buf, hunk)
+  local end_row = api.nvim_buf_line_count(buf) - 1
+  local first = math.max(0, math.min(hunk.row, end_row))
+  return first, math.min(first + math.max(#hunk.new, 1) - 1, end_row)
+end
+
+---Draws a change that is in the file already: new lines are real, old ones virtual.
+---@param buf integer
+---@param hunk pi.review.Hunk
+local function draw_written(buf, hunk)
+  local first, last = written_rows(buf, hunk)
+  local taken_back = hunk.state == 'reverted'
+  local look = looks(hunk)
+  local paint = text.paint('delete', buf)
+  paint.width = vim.o.columns
+  local lines = {}
+  for _, line in ipairs(taken_back and {} or hunk.old) do
+    vim.list_extend(lines, text.virtual(line, paint))
+  end
+  if #lines > 0 then
+    local past_end = hunk.row >= api.nvim_buf_line_count(buf)
+    mark(buf, first, 0, {
+      virt_lines = lines,
+      virt_lines_above = not past_end,
+      virt_lines_overflow = 'scroll',
+      priority = 210,
+    })
+  end
+  for row = first, #hunk.new > 0 and not taken_back and last or first - 1 do
+    mark(buf, row, 0, {
+      end_row = row + 1,
+      end_col = 0,
+      hl_group = 'PiReviewAdd',
+      hl_eol = true,
+      priority = 210,
+    })
+  end
+  mark(buf, first, 0, {
+    sign_text = look.sign,
+    sign_hl_group = look.sign_group,
+    number_hl_group = look.nr_group,
+    priority = 210,
+  })
+  anchors[buf][hunk.id] = {
+    mark = mark(buf, first, 0, { end_row = last, end_col = 0 }),
+    insertion = false,
+    below = true,
+  }
+end
+
+---@param buf integer
+---@param hunk pi.review.Hunk
 ---@param paint pi.review.Paint
 ---@param from integer
 ---@param to integer
@@ -281,9 +335,13 @@ function M.draw(buf, proposal)
   local paint = new_paint(buf)
   for _, range in ipairs(ranges(buf, proposal.hunks)) do
     for _, hunk in ipairs(proposal.hunks) do
-      local first, last = hunk.row - 1, hunk.row + hunk.count
+      local first, last = hunk.row - 1, hunk.row + math.max(hunk.count, #hunk.new)
       if first <= range[2] and last >= range[1] and not anchors[buf][hunk.id] then
-        draw_hunk(buf, hunk, paint, math.max(0, range[1]), range[2])
+        if state.is_written(proposal) then
+          draw_written(buf, hunk)
+        else
+          draw_hunk(buf, hunk, paint, math.max(0, range[1]), range[2])
+        end
       end
     end
   end
@@ -318,12 +376,16 @@ end
 
 ---@param win integer
 ---@param row integer
+---@param hunk pi.review.Hunk
 ---@return integer free cells right of the text of a row
-local function room(win, row)
+local function room(win, row, hunk)
   local info = vim.fn.getwininfo(win)[1]
   local used = api.nvim_win_call(win, function()
     return vim.fn.virtcol({ row + 1, '$' }) - 1
   end)
+  if options.no_colour() and hunk.count > 0 then
+    used = used + 2 + 2 * #(hunk.old[1] and hunk.old[1].w or {})
+  end
   return info.width - info.textoff - used - 2
 end
 
@@ -356,7 +418,7 @@ local function position_of(proposal, hunk)
     where = where .. ' ' .. hunk.state
   end
   if proposal.notice then
-    where = where .. '  ' .. proposal.notice
+    where = where .. '  ' .. text.printable(proposal.notice)
   elseif proposal.unsaved then
     where = where .. '  unsaved changes: accept will save them'
   end
@@ -389,7 +451,8 @@ function M.draw_hint(win, proposal, current, keys)
           priority = 209,
         })
       end
-      local line = wish ~= 'none' and hint_text(position_of(proposal, hunk), keys, room(win, first))
+      local line = wish ~= 'none'
+        and hint_text(position_of(proposal, hunk), keys, room(win, first, hunk))
       if line then
         api.nvim_buf_set_extmark(buf, hint_ns, first, 0, {
           virt_text = line,

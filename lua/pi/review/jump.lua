@@ -15,6 +15,9 @@ local M = {}
 ---@param height integer of the window
 ---@return boolean
 local function fits_inline(proposal, height)
+  if state.is_written(proposal) then
+    return true
+  end
   local review = options.review()
   if proposal.view ~= 'inline' or review.view == 'proposal' or review.plain then
     return false

@@ -32,6 +32,7 @@ local HEIGHT = 10
 ---@type table<string, [string, string]>
 local signs = {
   pending = { '?', 'PiReviewSignChange' },
+  unreviewed = { '?', 'PiReviewSignChange' },
   accepted = { 'ok', 'PiReviewSignAccepted' },
   rejected = { 'x', 'PiReviewSignRejected' },
   stale = { '!', 'PiReviewSignStale' },
@@ -462,6 +463,17 @@ function M.help()
     lines[#lines + 1] = { ('%-5s %s\n'):format(key[1], key[2]) }
   end
   api.nvim_echo(lines, false, {})
+end
+
+---Fills a buffer that was made for the list's name.
+---@param buf integer
+---@return boolean
+function M.read(buf)
+  if buf ~= list.buf then
+    return false
+  end
+  M.refresh()
+  return true
 end
 
 ---@return integer

@@ -10,7 +10,7 @@
 ---@field row integer 0-based row of the first old line in the file as it is now; for an insertion the row it stands before
 ---@field count integer number of old lines
 ---@field new_row integer 0-based row of the first new line in the proposed text
----@field state 'pending'|'accepted'|'rejected'|'stale'|'reverted'
+---@field state 'pending'|'accepted'|'rejected'|'stale'|'reverted'|'unreviewed'
 ---@field note string?
 ---@field label string?
 ---@field edited boolean
@@ -120,23 +120,18 @@ function M.reviewable(proposal)
   return proposal.state == 'open' or proposal.state == 'applying' or proposal.unreviewed
 end
 
----The reviewable proposal of a file: at most one is open at a time.
----@param real string real path
----@return pi.review.Proposal?
-function M.of_file(real)
-  for _, id in ipairs(state.order) do
-    local proposal = state.proposals[id]
-    if proposal.real == real and M.reviewable(proposal) then
-      return proposal
-    end
-  end
+---Whether the change is in the file already, still to be looked at.
+---@param proposal pi.review.Proposal
+---@return boolean
+function M.is_written(proposal)
+  return proposal.unreviewed and proposal.state == 'done'
 end
 
 ---Whether a hunk still asks for a decision.
 ---@param hunk pi.review.Hunk
 ---@return boolean
 function M.is_pending(hunk)
-  return hunk.state == 'pending' or hunk.state == 'stale'
+  return hunk.state == 'pending' or hunk.state == 'stale' or hunk.state == 'unreviewed'
 end
 
 ---@param proposal pi.review.Proposal

@@ -13,7 +13,7 @@ local state = require('pi.review.state')
 
 local M = {}
 
----The proposal a buffer is about.
+---The proposal a buffer is about: the one being decided, else the oldest one written without asking.
 ---@param buf integer
 ---@return pi.review.Proposal?
 ---@return 'inline'|'proposal'|nil view
@@ -22,10 +22,17 @@ function M.proposal_of(buf)
   if type(mine) == 'table' and mine.proposal then
     return state.get(mine.proposal), 'proposal'
   end
+  local written ---@type pi.review.Proposal?
   for _, proposal in ipairs(state.all()) do
     if state.reviewable(proposal) and buffers.find(proposal.real) == buf then
-      return proposal, 'inline'
+      if not state.is_written(proposal) then
+        return proposal, 'inline'
+      end
+      written = written or proposal
     end
+  end
+  if written then
+    return written, 'inline'
   end
 end
 

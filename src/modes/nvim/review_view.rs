@@ -38,6 +38,8 @@ enum Pending {
 #[derive(Default)]
 struct State {
     pending: Vec<Pending>,
+    /// Hunks of changes written without asking that the person has accepted, that is looked at.
+    looked_at: HashSet<HunkId>,
     /// Hunks whose lines Lua has.
     known: HashMap<ProposalId, HashSet<HunkId>>,
     /// Running numbers of changes in their session.
@@ -259,11 +261,13 @@ impl ReviewView {
         let after = after.map(|other| state.number(&other));
         let name = state.names.get(&proposal.session).cloned();
         let known = state.known.remove(&id).unwrap_or_default();
+        let looked_at = &state.looked_at;
         let cx = model::Context {
             cwd: &self.cwd,
             number,
             after,
             session_name: name.as_deref(),
+            looked_at: &|hunk: &Hunk| looked_at.contains(&hunk.id),
             known: &|hunk: &Hunk| known.contains(&hunk.id) && !hunk.edited,
         };
         let drawn = model::proposal(&proposal, &cx);
@@ -321,6 +325,9 @@ impl ReviewView {
                 | ReviewAction::Reject { .. }
                 | ReviewAction::AcceptAll { .. }
         );
+        if let ReviewAction::Accept { hunks, .. } = &action {
+            self.state.lock().looked_at.extend(hunks);
+        }
         let line = self.gate.act(action)?;
         if !line.is_empty() && !quiet {
             let op = json!({"op": "review.say", "level": "line", "line": line});

@@ -2,4 +2,5 @@
 
 mod gate;
 mod stage;
+mod view;
 mod workspace;

@@ -99,6 +99,8 @@ pub(super) struct Context<'a> {
     pub(super) after: Option<usize>,
     /// Name of the session, if it has one.
     pub(super) session_name: Option<&'a str>,
+    /// Whether the person has looked at this hunk of a change that was written without asking.
+    pub(super) looked_at: &'a dyn Fn(&Hunk) -> bool,
     /// Whether Lua has the lines of this hunk already.
     pub(super) known: &'a dyn Fn(&Hunk) -> bool,
 }
@@ -168,7 +170,14 @@ pub(super) fn proposal(proposal: &Proposal, cx: &Context<'_>) -> Value {
     let crlf = is_crlf(if base.is_empty() { target } else { base });
     let hunks = proposal.hunks.iter();
     let hunks: Vec<Value> = hunks
-        .map(|it| hunk(it, view, crlf, (cx.known)(it)))
+        .map(|it| {
+            let mut drawn = hunk(it, view, crlf, (cx.known)(it));
+            let unseen = proposal.unreviewed && it.state == HunkState::Accepted;
+            if unseen && !(cx.looked_at)(it) {
+                super::put(&mut drawn, "state", "unreviewed");
+            }
+            drawn
+        })
         .collect();
     put("hunks", hunks.into());
     Value::Object(map)
