@@ -158,6 +158,12 @@ impl Runtime {
         Ok(Self { core, orders })
     }
 
+    /// Looks at the session, for faces that show more of it than commands tell (the tree, a long history). Quick: the
+    /// session stands still meanwhile.
+    pub fn look<T>(&self, look: impl FnOnce(&Session) -> T) -> T {
+        self.core.with(|state| look(&state.session))
+    }
+
     /// Carries out a command and returns its data. Commands run side by side; a long one (`Abort`, `Compact`, `Bash`)
     /// answers when it is done. All events that belong before the answer have reached the subscribers' channels then,
     /// so do not await this in the task that drains a subscription.
