@@ -380,3 +380,6 @@ fn model_of(entry: &Entry) -> Option<ModelRef> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

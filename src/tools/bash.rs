@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::declare::{self, BuiltIn, Sampling, declaration};
@@ -266,7 +266,7 @@ fn tell(output: &mut Output, cx: &ToolContext) {
     let (text, details) = output.shown();
     (cx.updates)(ToolUpdate {
         content: vec![Block::text(text)],
-        details,
+        details: Some(details.unwrap_or_else(|| serde_json::json!({}))),
     });
 }
 
@@ -334,11 +334,14 @@ fn timeout_status(seconds: f64, earlier: Option<Earlier>) -> String {
 
 fn structured(output: &Output, code: i32, took: Duration) -> Value {
     let (text, truncated) = output.whole.text();
-    let mut value = json!({"output": text, "truncated": truncated});
+    let mut value = Map::new();
+    value.insert("output".to_owned(), json!(text));
+    value.insert("truncated".to_owned(), json!(truncated));
     if let Some(path) = output.full_output_path().filter(|_| truncated) {
-        value["full_output_path"] = json!(path);
+        value.insert("full_output_path".to_owned(), json!(path));
     }
-    value["exit_code"] = json!(code);
-    value["wall_time_seconds"] = json!((took.as_secs_f64() * 10.0).round() / 10.0);
-    value
+    let seconds = (took.as_secs_f64() * 10.0).round() / 10.0;
+    value.insert("exit_code".to_owned(), json!(code));
+    value.insert("wall_time_seconds".to_owned(), json!(seconds));
+    Value::Object(value)
 }

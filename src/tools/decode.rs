@@ -11,56 +11,60 @@ pub struct StreamDecoder {
 impl StreamDecoder {
     /// Decodes the next piece into `out`.
     pub fn feed(&mut self, piece: &[u8], out: &mut String) {
-        if self.pending.is_empty() {
-            self.decode(piece, out);
-            return;
-        }
-        // Few bytes are enough to end the pending character; the rest is decoded in place.
-        let take = piece.len().min(4);
-        let (first, rest) = piece.split_at(take);
-        let mut joined = std::mem::take(&mut self.pending);
-        joined.extend_from_slice(first);
-        self.decode(&joined, out);
-        if !rest.is_empty() {
-            if self.pending.is_empty() {
-                self.decode(rest, out);
-            } else {
-                let mut joined = std::mem::take(&mut self.pending);
-                joined.extend_from_slice(rest);
-                self.decode(&joined, out);
-            }
-        }
+        self.feed_with(piece, &mut |text| out.push_str(text));
     }
 
     /// Ends the stream: an unfinished character becomes U+FFFD.
     pub fn finish(&mut self, out: &mut String) {
+        self.finish_with(&mut |text| out.push_str(text));
+    }
+
+    /// As [`Self::feed`], handing on the text in parts without a copy.
+    pub fn feed_with(&mut self, piece: &[u8], take: &mut impl FnMut(&str)) {
+        let mut rest = piece;
+        // One byte at a time until the pending character is whole or turned out to be none: three bytes at most.
+        while let (false, Some((first, after))) = (self.pending.is_empty(), rest.split_first()) {
+            let mut joined = std::mem::take(&mut self.pending);
+            joined.push(*first);
+            self.decode(&joined, take);
+            rest = after;
+        }
+        self.decode(rest, take);
+    }
+
+    /// As [`Self::finish`], handing on the text.
+    pub fn finish_with(&mut self, take: &mut impl FnMut(&str)) {
         if !self.pending.is_empty() {
             self.pending.clear();
-            out.push('\u{fffd}');
+            take(REPLACEMENT);
         }
     }
 
-    fn decode(&mut self, bytes: &[u8], out: &mut String) {
-        let mut chunks = bytes.utf8_chunks().peekable();
-        while let Some(chunk) = chunks.next() {
-            out.push_str(chunk.valid());
-            let invalid = chunk.invalid();
-            if invalid.is_empty() {
-                continue;
+    fn decode(&mut self, bytes: &[u8], take: &mut impl FnMut(&str)) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // Far faster than `utf8_chunks` on the valid text that nearly all input is.
+            let error = match std::str::from_utf8(rest) {
+                Ok(text) => return take(text),
+                Err(error) => error,
+            };
+            let (valid, invalid) = rest.split_at(error.valid_up_to());
+            if let Ok(text) = std::str::from_utf8(valid)
+                && !text.is_empty()
+            {
+                take(text);
             }
-            if chunks.peek().is_none() && is_unfinished(invalid) {
+            let Some(length) = error.error_len() else {
                 self.pending = invalid.to_vec();
-            } else {
-                out.push('\u{fffd}');
-            }
+                return;
+            };
+            take(REPLACEMENT);
+            rest = invalid.get(length..).unwrap_or_default();
         }
     }
 }
 
-/// Whether more bytes could still make this a character.
-fn is_unfinished(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
-}
+const REPLACEMENT: &str = "\u{fffd}";
 
 #[cfg(test)]
 mod tests {

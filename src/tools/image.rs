@@ -318,11 +318,21 @@ mod tests {
     /// An Exif block that says "turned by 90 degrees", big or little endian.
     fn exif(big: bool) -> Vec<u8> {
         let mut out = b"Exif\0\0".to_vec();
-        let (mark, two, four): (&[u8], fn(u16) -> [u8; 2], fn(u32) -> [u8; 4]) = if big {
-            (b"MM", u16::to_be_bytes, u32::to_be_bytes)
-        } else {
-            (b"II", u16::to_le_bytes, u32::to_le_bytes)
+        let two = |value: u16| {
+            if big {
+                value.to_be_bytes()
+            } else {
+                value.to_le_bytes()
+            }
         };
+        let four = |value: u32| {
+            if big {
+                value.to_be_bytes()
+            } else {
+                value.to_le_bytes()
+            }
+        };
+        let mark: &[u8] = if big { b"MM" } else { b"II" };
         out.extend_from_slice(mark);
         out.extend(two(42));
         out.extend(four(8));

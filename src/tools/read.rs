@@ -94,7 +94,7 @@ fn start(
         let cancel = cx.cancel.clone();
         let content = declare::blocking(&cx, move || job.run(&cancel));
         Ok(match content.await? {
-            Content::Text(output) => output,
+            Content::Text(output) => *output,
             Content::Picture(picture) => show(picture, &cx),
         })
     })
@@ -119,7 +119,7 @@ struct Job {
 }
 
 enum Content {
-    Text(ToolOutput),
+    Text(Box<ToolOutput>),
     Picture(image::Picture),
 }
 
@@ -138,7 +138,7 @@ impl Job {
             return self.picture(kind, start, source, cancel);
         }
         let selection = self.select(start, &mut source, cancel)?;
-        self.render(selection).map(Content::Text)
+        Ok(Content::Text(Box::new(self.render(selection)?)))
     }
 
     fn failed(&self, error: &io::Error) -> ToolError {
@@ -252,6 +252,7 @@ impl Job {
             details: cut
                 .truncated()
                 .then(|| json!({"truncation": cut.to_value()})),
+            structured_content: Some(text.as_str().into()),
             ..ToolOutput::text(text)
         })
     }
@@ -319,8 +320,12 @@ impl Source<'_> {
 }
 
 fn show(picture: image::Picture, cx: &ToolContext) -> ToolOutput {
-    let mut output = ToolOutput::text(picture.text());
+    let note = picture.text();
+    let mut output = ToolOutput::text(note.clone());
     if let Some(data) = picture.data {
+        output.structured_content = Some(json!({
+            "type": "image", "data": data, "mimeType": picture.mime, "note": note,
+        }));
         output.content.push(Block::image(data, picture.mime));
         let blind = cx
             .session

@@ -2,6 +2,8 @@
 
 #[path = "sessions/cuts.rs"]
 mod cuts;
+#[path = "sessions/durability.rs"]
+mod durability;
 #[path = "sessions/listing.rs"]
 mod listing;
 #[path = "sessions/load_errors.rs"]

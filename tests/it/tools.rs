@@ -3,6 +3,8 @@
 mod compare;
 mod edit;
 pub(crate) mod harness;
+mod search;
+mod stress;
 mod write;
 
 use serde_json::Value;
@@ -78,4 +80,10 @@ fn find() {
 #[test]
 fn ls() {
     harness::suite("ls.json", null_is_refused);
+}
+
+/// Lone surrogates in arguments; the cases are shared by `edit` and `write`.
+#[test]
+fn surrogates() {
+    harness::suite("surrogates.json", null_is_refused);
 }

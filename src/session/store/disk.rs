@@ -210,7 +210,11 @@ impl Disk {
     /// Creates the file with these lines; an existing one is an error.
     pub(super) fn create(&mut self, lines: &[&str]) -> io::Result<Vec<u64>> {
         if let Some(dir) = self.path.parent() {
-            create_dir(dir)?;
+            // Something that is no folder lies in the way: not the same trouble as a session file that exists.
+            create_dir(dir).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => io::ErrorKind::NotADirectory.into(),
+                _ => error,
+            })?;
         }
         let mut options = OpenOptions::new();
         options

@@ -79,7 +79,11 @@ pub(super) struct Scan {
     /// Line the next byte belongs to, from 0.
     line: usize,
     decoder: StreamDecoder,
-    decoded: String,
+    selected: Selected,
+}
+
+/// What is known of the selected text so far.
+struct Selected {
     selection: Selection,
     in_first_line: bool,
     ends_in_newline: bool,
@@ -93,10 +97,11 @@ impl Scan {
             end: end.unwrap_or(usize::MAX),
             line: 0,
             decoder: StreamDecoder::default(),
-            decoded: String::new(),
-            selection: Selection::default(),
-            in_first_line: true,
-            ends_in_newline: false,
+            selected: Selected {
+                selection: Selection::default(),
+                in_first_line: true,
+                ends_in_newline: false,
+            },
         }
     }
 
@@ -159,13 +164,25 @@ impl Scan {
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        self.decoded.clear();
-        self.decoder.feed(bytes, &mut self.decoded);
-        self.account();
+        let selected = &mut self.selected;
+        self.decoder
+            .feed_with(bytes, &mut |text| selected.push(text));
     }
 
-    fn account(&mut self) {
-        let text = &self.decoded;
+    /// Ends the file.
+    pub(super) fn finish(mut self) -> Selection {
+        let selected = &mut self.selected;
+        self.decoder.finish_with(&mut |text| selected.push(text));
+        let mut selection = self.selected.selection;
+        selection.total_lines = self.line + 1;
+        let unterminated = selection.totals.bytes > 0 && !self.selected.ends_in_newline;
+        selection.totals.lines += usize::from(unterminated);
+        selection
+    }
+}
+
+impl Selected {
+    fn push(&mut self, text: &str) {
         let Some(last) = text.as_bytes().last() else {
             return;
         };
@@ -185,20 +202,6 @@ impl Scan {
                 .text
                 .push_str(text.get(..take).unwrap_or_default());
         }
-    }
-
-    /// Ends the file.
-    pub(super) fn finish(mut self) -> Selection {
-        self.decoded.clear();
-        let mut tail = std::mem::take(&mut self.decoded);
-        self.decoder.finish(&mut tail);
-        self.decoded = tail;
-        self.account();
-        let mut selection = self.selection;
-        selection.total_lines = self.line + 1;
-        let unterminated = selection.totals.bytes > 0 && !self.ends_in_newline;
-        selection.totals.lines += usize::from(unterminated);
-        selection
     }
 }
 
