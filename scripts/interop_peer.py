@@ -86,13 +86,13 @@ def command(ours: bool) -> list[str]:
 
 def rpc(ours: bool, env: dict, cwd: pathlib.Path, args: list[str], records: list[dict]) -> dict:
     """Sends records one by one, waits for each answer (and for the run to settle after a prompt)."""
-    process = subprocess.Popen([*command(ours), "--mode", "rpc", *args], cwd=cwd, env=env, text=True,
+    process = subprocess.Popen([*command(ours), "--mode", "rpc", *args], cwd=cwd, env=env,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     watchdog = threading.Timer(30, process.kill)
     watchdog.start()
     answers = {}
     for number, record in enumerate(records):
-        process.stdin.write(json.dumps({"id": str(number), **record}) + "\n")
+        process.stdin.write(json.dumps({"id": str(number), **record}).encode() + b"\n")
         process.stdin.flush()
         settled = record["type"] != "prompt"
         answered = False
@@ -107,20 +107,27 @@ def rpc(ours: bool, env: dict, cwd: pathlib.Path, args: list[str], records: list
                 settled = settled or not got["success"]
             settled = settled or got.get("type") == "agent_settled"
     process.stdin.close()
-    errors = process.stderr.read()
+    errors = process.stderr.read().decode(errors="replace")
     process.wait()
     watchdog.cancel()
     return {"answers": answers, "code": process.returncode, "stderr": errors}
 
 
-def shape(value):
-    """Keys and types, without values: lists by their first element of each kind."""
+def shape(value, at: str = "") -> dict[str, str]:
+    """Paths and types, without values; all elements of a list share one path, told apart by `type` or `role`."""
+    found = {}
     if isinstance(value, dict):
-        return {key: shape(item) for key, item in sorted(value.items())}
-    if isinstance(value, list):
-        kinds = {json.dumps(shape(item), sort_keys=True) for item in value}
-        return sorted(kinds)
-    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+        kind = str(value.get("type") or value.get("role") or "")
+        for key, item in value.items():
+            name = "child" if key == "children" else key
+            found |= shape(item, f"{at}.{name}" if not kind else f"<{kind}>.{name}")
+    elif isinstance(value, list):
+        for item in value:
+            found |= shape(item, f"{at}[]")
+    else:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        found[at] = "number" if number else type(value).__name__
+    return found
 
 
 def client_drives_us(url: str) -> None:
@@ -152,10 +159,25 @@ def client_drives_us(url: str) -> None:
             check(f"client {name}", squeeze(ours[name]) == squeeze(theirs[name]), f"{ours[name]} against {theirs[name]}")
             continue
         mine, other = shape(ours[name]), shape(theirs[name])
-        if isinstance(other, dict) and "error" in other:
-            check(f"client {name}", isinstance(mine, dict) and "error" in mine, f"no error, but {ours[name]}")
+        if ".error" in other:
+            check(f"client {name}", ".error" in mine, f"no error, but {ours[name]}")
             continue
-        check(f"client {name}", mine == other, f"{json.dumps(mine)[:500]} against {json.dumps(other)[:500]}")
+        check(f"client {name}", mine == other, first_difference(other, mine))
+
+
+def masked(value, original: str):
+    """Ids and times that are not in the file were made on opening it: they differ from run to run."""
+    if isinstance(value, dict):
+        fresh = isinstance(value.get("id"), str) and value["id"] not in original
+        names = ("id", "timestamp") if fresh else ()
+        return {key: "NEW" if key in names or (isinstance(item, str) and key in ("parentId", "leafId", "firstKeptEntryId")
+                                               and item not in original)
+                else masked(item, original) for key, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item, original) for item in value]
+    if isinstance(value, str):  # half of a pair cannot be held in our memory; both show a replacement
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
 
 
 def same_files(url: str) -> None:
@@ -169,20 +191,32 @@ def same_files(url: str) -> None:
             copy.write_bytes(file.read_bytes().replace(b"{cwd}", str(home / "work").encode()))
             result = rpc(ours, env, home / "work", ["--session", str(copy)], queries)
             text = json.dumps([result["answers"].get(n, {}).get("data") for n in range(len(queries))], sort_keys=True)
-            got.append(json.loads(text.replace(str(home), "HOME")))
+            got.append(masked(json.loads(text.replace(str(home), "HOME")), file.read_text(errors="replace")))
             if got[-1][0] is None:
                 got[-1] = f"refused: {result['stderr'].strip()[-120:]}"
         good = got[0] == got[1] or file.stem in deviate or (isinstance(got[0], str) and isinstance(got[1], str))
         check(f"both open {file.name}", good, difference(got))
 
 
+def first_difference(theirs, ours, at: str = "") -> str:
+    """Where two JSON values part, and what stands there."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(key, "absent") != ours.get(key, "absent"):
+                return first_difference(theirs.get(key, "absent"), ours.get(key, "absent"), f"{at}.{key}")
+    if isinstance(theirs, list) and isinstance(ours, list):
+        for index, (one, other) in enumerate(zip(theirs, ours)):
+            if one != other:
+                return first_difference(one, other, f"{at}[{index}]")
+        return f"{at}: {len(theirs)} items, ours {len(ours)}"
+    return f"{at}: reference {json.dumps(theirs)[:300]} ours {json.dumps(ours)[:300]}"
+
+
 def difference(got: list) -> str:
     if isinstance(got[0], str) or isinstance(got[1], str):
         return f"reference {str(got[0])[:160]} ours {str(got[1])[:160]}"
-    for name, theirs, ours in zip(("messages", "entries", "tree", "stats"), *got):
-        if theirs != ours:
-            return f"{name}: reference {json.dumps(theirs)[:700]} ours {json.dumps(ours)[:700]}"
-    return "?"
+    names = ("messages", "entries", "tree", "stats")
+    return first_difference(dict(zip(names, got[0])), dict(zip(names, got[1])))
 
 
 def there_and_back(url: str) -> None:

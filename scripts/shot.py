@@ -25,8 +25,11 @@ def grid_of(nvim, cols, rows, keys, settle):
                     for r in (range(top, bot - n) if n > 0 else range(bot - 1, top - n - 1, -1)):
                         g[r][left:right] = g[r + n][left:right]
     def start():
-        for k in keys: nvim.input(k)
-        def stop(): time.sleep(settle); nvim.async_call(nvim.stop_loop)
+        def stop():
+            for k in keys:
+                if k.startswith("sleep:"): time.sleep(float(k[6:]))      # let the screen get there
+                else: nvim.async_call(nvim.input, k)
+            time.sleep(settle); nvim.async_call(nvim.stop_loop)
         threading.Thread(target=stop, daemon=True).start()
     nvim.ui_attach(cols, rows, rgb=True, ext_linegrid=True)
     nvim.run_loop(lambda *_: None, on_event, start)

@@ -384,8 +384,8 @@ M.subs = {
     end,
   },
   attention = {
-    run = function(args)
-      require('pi.attention').command(args)
+    run = function()
+      require('pi.attention').open()
     end,
   },
   tree = {

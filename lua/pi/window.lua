@@ -125,6 +125,7 @@ local function dress_chat(win, fixed)
       winfixbuf = fixed,
       winfixwidth = fixed,
       winbar = "%{%v:lua.require'pi.status'.winbar()%}",
+      statusline = ' chat%= ? keys %P ',
       winhighlight = 'Folded:PiFolded',
       fillchars = 'fold: ,eob: ',
     })
@@ -143,6 +144,7 @@ local function dress_prompt(win)
       winfixheight = true,
       winfixwidth = true,
       winbar = '',
+      statusline = ' prompt%= <C-s> send  <C-q> after the run  <C-c> stop ',
       fillchars = 'eob: ',
       scrolloff = 0,
     })

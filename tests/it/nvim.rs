@@ -2,4 +2,5 @@
 
 mod editor;
 mod harness;
+mod help;
 mod review;

@@ -15,6 +15,8 @@ use super::face::{Answer, Answering, Face, notice};
 use super::outbox::{Outbox, Source};
 use super::status::Status;
 use crate::review::{HunkState, ProposalState, ReviewEvent};
+use crate::session::projection::Entries as _;
+use crate::session::tree_view::TreeView;
 use crate::session::{Command, CommandError, Event, NoticeLevel, Runtime};
 
 /// Events the face may be behind; it only updates its models, so this is a moment's worth.
@@ -26,6 +28,8 @@ pub struct Slot {
     pub runtime: Runtime,
     /// Its directory.
     pub cwd: PathBuf,
+    /// Layout of its tree, as last asked for.
+    pub(super) tree: Mutex<TreeView>,
     outbox: Outbox,
     state: Mutex<SlotState>,
     chat: Mutex<Chat>,
@@ -39,6 +43,8 @@ struct SlotState {
     name: Option<String>,
     next_tag: u64,
     waiting: HashMap<u64, oneshot::Sender<Result<Json, CommandError>>>,
+    /// Questions that wait for the person, and the calls they are about.
+    questions: HashMap<u64, String>,
 }
 
 /// Draws the chat of a slot.
@@ -79,6 +85,10 @@ impl Slot {
         let slot = Arc::new(Self {
             runtime,
             cwd,
+            tree: Mutex::new(super::tree::view(
+                face.config["ui"]["ascii"] == true,
+                face.config["tree"]["filter"].as_str(),
+            )),
             outbox: face.outbox.clone(),
             state: Mutex::default(),
             chat: Mutex::default(),
@@ -131,7 +141,6 @@ impl Slot {
             answer.map_err(|error| error.to_string())
         };
         let state = ask(Command::GetState).await?;
-        let entries = ask(Command::GetEntries { since: None }).await?;
         let old = {
             let mut mine = self.state.lock();
             let id = state["sessionId"].as_str().unwrap_or_default().to_owned();
@@ -144,7 +153,7 @@ impl Slot {
         if !old.is_empty() && old != id {
             self.rename(face, &old, &id);
         }
-        self.load_entries(entries, &id);
+        self.load_history(&id);
         self.status.lock().load(&state, &self.cwd);
         self.status.lock().mode(self.runtime.gate().mode());
         self.refresh_stats();
@@ -165,15 +174,23 @@ impl Slot {
             "info": self.info()}));
     }
 
-    fn load_entries(self: &Arc<Self>, mut entries: Json, id: &str) {
-        let leaf = entries["leafId"].as_str().map(str::to_owned);
-        let list = match entries["entries"].take() {
-            Json::Array(list) => list,
-            _ => Vec::new(),
-        };
+    fn load_history(self: &Arc<Self>, id: &str) {
+        let (first, entries) = self.window(None);
         let mut chat = Chat::new(id, self.cwd.to_string_lossy());
-        chat.load(history::branch(list, leaf.as_deref()));
+        chat.load(&entries, first);
         *self.chat.lock() = chat;
+    }
+
+    /// The part of the active path that ends before `end`.
+    fn window(&self, end: Option<usize>) -> (usize, Vec<Json>) {
+        self.runtime.look(|session| {
+            let path = session.path();
+            let end = end.unwrap_or(path.len()).min(path.len());
+            history::window(end, |at| {
+                let entry = session.entry(*path.get(at)?)?;
+                Some(entry.value())
+            })
+        })
     }
 
     /// What the Lua side needs to know of a session to show it.
@@ -206,9 +223,13 @@ impl Slot {
 
     /// Draws entries above the first one shown.
     pub fn load_earlier(self: &Arc<Self>) -> Answer {
-        let more = self.chat.lock().load_earlier();
-        self.redraw();
-        Ok(json!({ "more": more }))
+        let end = self.chat.lock().earlier();
+        if end > 0 {
+            let (first, entries) = self.window(Some(end));
+            self.chat.lock().prepend(&entries, first);
+            self.redraw();
+        }
+        Ok(json!({ "more": end > 0 }))
     }
 
     /// Adds a line of the face itself to the chat.
@@ -247,6 +268,9 @@ impl Slot {
                 // The one who asked may have gone.
                 waiter.send(answer.clone()).ok();
             }
+            return;
+        }
+        if !self.concerns(event) {
             return;
         }
         if self.status.lock().apply(event) {
@@ -292,6 +316,45 @@ impl Slot {
         }
     }
 
+    /// Whether an event is about this session: the gate tells all sessions of the process about everything.
+    fn concerns(&self, event: &Event) -> bool {
+        match event {
+            Event::Review(ReviewEvent::Changed { proposal }) => self
+                .runtime
+                .gate()
+                .proposal(*proposal)
+                .is_some_and(|proposal| proposal.session == self.id()),
+            Event::Review(ReviewEvent::Approval { id, request }) => {
+                let mine = request.session == self.id();
+                if mine {
+                    self.state
+                        .lock()
+                        .questions
+                        .insert(*id, request.call_id.clone());
+                }
+                mine
+            }
+            Event::Review(ReviewEvent::ApprovalGone { id }) => {
+                let call = self.state.lock().questions.remove(id);
+                if let Some(call) = &call {
+                    self.answered(call);
+                }
+                call.is_some()
+            }
+            _ => true,
+        }
+    }
+
+    /// The person answered: the call goes on.
+    fn answered(&self, call: &str) {
+        self.chat.lock().tool(call, |tool| {
+            if tool.state == State::Asks {
+                tool.state = State::Running;
+                tool.hint = None;
+            }
+        });
+    }
+
     /// Shows in the tool block where its review stands.
     fn review(self: &Arc<Self>, event: &ReviewEvent) {
         match event {
@@ -332,7 +395,7 @@ impl Slot {
                 });
                 self.draw();
             }
-            _ => {}
+            _ => self.draw(),
         }
     }
 }
