@@ -535,7 +535,7 @@ impl Driver {
             gate.settle(self.id, state, result.as_ref().err())
         };
         if let Some(path) = written {
-            undo::file_changed(&self.shared, &path);
+            undo::file_changed(&self.shared, &path, undo::By::Agent);
         }
         result
     }
