@@ -201,13 +201,24 @@ local function prepare()
   end)
 end
 
----Whether the user already looks at the file.
----@param proposal pi.review.Proposal
----@return boolean
-local function looked_at(proposal)
-  local buf = buffers.find(proposal.real)
+---@param buf integer?
+---@return boolean whether a window of this tab page shows it
+local function on_screen(buf)
   for _, win in ipairs(buf and vim.fn.win_findbuf(buf) or {}) do
     if api.nvim_win_get_tabpage(win) == api.nvim_get_current_tabpage() then
+      return true
+    end
+  end
+  return false
+end
+
+---Whether another proposal is being looked at: a new one must not push it away.
+---@param proposal pi.review.Proposal
+---@return boolean
+local function other_on_screen(proposal)
+  for _, other in ipairs(state.with_pending()) do
+    local shown = on_screen(buffers.find(other.real)) or on_screen(proposal_view.buffer(other.id))
+    if other.id ~= proposal.id and shown then
       return true
     end
   end
@@ -224,9 +235,10 @@ local function arrive(proposal)
     hunks = #proposal.hunks,
   })
   local review = options.review()
-  local shown = looked_at(proposal) and proposal.view == 'inline'
+  local shown = proposal.view == 'inline' and on_screen(buffers.find(proposal.real))
   local idle = attention.idle(proposal.session)
-  if not shown and (review.open == 'always' or (review.open == 'idle' and idle)) then
+  local welcome = review.open == 'always' or (review.open == 'idle' and idle)
+  if not shown and welcome and not other_on_screen(proposal) then
     local first = proposal.hunks[1]
     if first then
       jump.to(proposal, first, false)

@@ -79,7 +79,8 @@ end
 ---@param buf integer
 ---@return boolean
 function M.typing_in(buf)
-  return api.nvim_get_current_buf() == buf and api.nvim_get_mode().mode:match('^[iR]') ~= nil
+  local mode = api.nvim_get_mode().mode
+  return api.nvim_get_current_buf() == buf and (mode:match('^[iR]') or mode:match('^ni')) ~= nil
 end
 
 ---@param buf integer

@@ -167,20 +167,22 @@ pub(super) fn proposal(proposal: &Proposal, cx: &Context<'_>) -> Value {
             put(key, value);
         }
     }
-    let crlf = is_crlf(if base.is_empty() { target } else { base });
-    let hunks = proposal.hunks.iter();
-    let hunks: Vec<Value> = hunks
-        .map(|it| {
-            let mut drawn = hunk(it, view, crlf, (cx.known)(it));
-            let unseen = proposal.unreviewed && it.state == HunkState::Accepted;
-            if unseen && !(cx.looked_at)(it) {
-                super::put(&mut drawn, "state", "unreviewed");
-            }
-            drawn
-        })
-        .collect();
-    put("hunks", hunks.into());
+    put("hunks", hunks(proposal, view, cx));
     Value::Object(map)
+}
+
+fn hunks(proposal: &Proposal, view: View, cx: &Context<'_>) -> Value {
+    let (base, target) = (base_bytes(proposal), target_bytes(proposal));
+    let crlf = is_crlf(if base.is_empty() { target } else { base });
+    let drawn = proposal.hunks.iter().map(|it| {
+        let mut drawn = hunk(it, view, crlf, (cx.known)(it));
+        let unseen = proposal.unreviewed && it.state == HunkState::Accepted;
+        if unseen && !(cx.looked_at)(it) {
+            super::put(&mut drawn, "state", "unreviewed");
+        }
+        drawn
+    });
+    drawn.collect()
 }
 
 fn is_unsaved(proposal: &Proposal) -> bool {
@@ -402,8 +404,20 @@ mod tests {
             origin,
             hunk("let b;\r\n", "let c;\r\n"),
         );
-        check(&it, false, expect![[r#"{"id":7,"version":3,"session":"s","path":"/p/src/a.rs","real":"/p/src/a.rs","display":"src/a.rs","outside":false,"tool":"edit","number":2,"state":"open","view":"inline","unreviewed":false,"unsaved":true,"kind":"M","added":1,"removed":1,"hunks":[{"id":1,"index":1,"row":1,"count":1,"new_row":1,"state":"pending","edited":false,"edits":[1],"old":[{"t":"let b;","w":[4,5]}],"new":[{"t":"let c;","w":[4,5]}]}]}"#]]);
-        check(&it, true, expect![[r#"{"id":7,"version":3,"session":"s","path":"/p/src/a.rs","real":"/p/src/a.rs","display":"src/a.rs","outside":false,"tool":"edit","number":2,"state":"open","view":"inline","unreviewed":false,"unsaved":true,"kind":"M","added":1,"removed":1,"hunks":[{"id":1,"index":1,"row":1,"count":1,"new_row":1,"state":"pending","edited":false,"edits":[1],"same":true}]}"#]]);
+        check(
+            &it,
+            false,
+            expect![[
+                r#"{"id":7,"version":3,"session":"s","path":"/p/src/a.rs","real":"/p/src/a.rs","display":"src/a.rs","outside":false,"tool":"edit","number":2,"state":"open","view":"inline","unreviewed":false,"unsaved":true,"kind":"M","added":1,"removed":1,"hunks":[{"id":1,"index":1,"row":1,"count":1,"new_row":1,"state":"pending","edited":false,"edits":[1],"old":[{"t":"let b;","w":[4,5]}],"new":[{"t":"let c;","w":[4,5]}]}]}"#
+            ]],
+        );
+        check(
+            &it,
+            true,
+            expect![[
+                r#"{"id":7,"version":3,"session":"s","path":"/p/src/a.rs","real":"/p/src/a.rs","display":"src/a.rs","outside":false,"tool":"edit","number":2,"state":"open","view":"inline","unreviewed":false,"unsaved":true,"kind":"M","added":1,"removed":1,"hunks":[{"id":1,"index":1,"row":1,"count":1,"new_row":1,"state":"pending","edited":false,"edits":[1],"same":true}]}"#
+            ]],
+        );
     }
 
     #[test]

@@ -700,3 +700,33 @@ async fn lines_are_drawn_cell_by_cell() {
     let cut = format!("{}…", "x".repeat(2000));
     check_virtual(&stage, json!({ "t": long }), some, json!([cut])).await;
 }
+
+#[tokio::test]
+async fn somebody_idle_in_the_prompt_sees_the_first_change_and_the_list() {
+    let stage = Stage::start(&[("a.txt", "one\n"), ("b.txt", "two\n"), ("c.txt", "three\n")]).await;
+    stage.nv.attach(120, 40).await;
+    let prompt = "vim.cmd('botright vnew') vim.bo.filetype = 'pi-prompt' vim.bo.buftype = 'nofile'
+        vim.b.pi = { kind = 'prompt', session = '5e551017' } vim.cmd.startinsert()";
+    stage.nv.lua(prompt, json!(null)).await;
+    stage.nv.wait("mode() == 'i'").await;
+    let _first = stage.edit("a.txt", &[("one", "1")]);
+    stage.wait_open(1).await;
+    stage
+        .nv
+        .wait_screen("the hunk", |screen| screen.text().contains("~ one"))
+        .await;
+    let _second = stage.edit("b.txt", &[("two", "2")]);
+    stage.wait_open(2).await;
+    stage
+        .nv
+        .wait_screen("the list", |screen| {
+            screen.text().contains("2 files  2 hunks")
+        })
+        .await;
+    assert_eq!(
+        stage.nv.eval("[mode(), &filetype]").await,
+        json!(["i", "pi-prompt"])
+    );
+    let screen = stage.nv.screen().await;
+    assert!(screen.text().contains("~ one"), "{}", screen.text());
+}
