@@ -53,7 +53,7 @@ local function run()
     return ready
   end)
   result.handshake_ms = ms(at)
-  local pid = require('pi.backend').pid()
+  local pid = require('pi.backend').info().pid
   result.handshake_cpu_ms = cpu_ms(pid)
   vim.wait(500)
   local _, idle = usage(pid)
