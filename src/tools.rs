@@ -16,6 +16,8 @@ pub mod decode;
 mod edit;
 pub mod env;
 mod find;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod grep;
 pub mod image;
 mod ls;

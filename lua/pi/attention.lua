@@ -4,6 +4,7 @@ local api = vim.api
 local options = require('pi.review.options')
 local port = require('pi.review.port')
 local say = require('pi.review.say')
+local status = require('pi.status')
 local text = require('pi.review.text')
 
 ---@class (exact) pi.attention.Question
@@ -67,18 +68,24 @@ end
 
 local function changed()
   vim.g.pi_attention = M.count()
-  vim.cmd('redrawstatus')
+  for session in pairs(state.told) do
+    local waiting = vim.tbl_filter(function(question)
+      return question.session == session
+    end, state.queue)
+    status.patch(session, { attention = #waiting })
+  end
 end
 
 ---@param session string
 ---@param kind string
 ---@param line string
 local function tell(session, kind, line)
+  changed()
   say.event('PiAttention', { session = session, kind = kind, count = M.count() })
   local now = vim.uv.hrtime()
-  if now - (state.told[session] or -math.huge) >= QUIET_NS then
+  if now - (state.told[session] or -QUIET_NS) >= QUIET_NS then
     state.told[session] = now
-    say.notify(line, 'info')
+    say.tell(line)
   end
 end
 
@@ -321,6 +328,16 @@ function M.open()
   end
 end
 
+---Runs `:Pi attention [print]`.
+---@param args string[]
+function M.command(args)
+  if args[1] == 'print' then
+    M.print()
+  else
+    M.open()
+  end
+end
+
 ---Prints what waits, as text.
 function M.print()
   local lines = {}
@@ -337,6 +354,7 @@ M.ops = {}
 function M.ops.ask(op)
   op.asked = vim.uv.hrtime()
   state.queue[#state.queue + 1] = op
+  state.told[op.session] = state.told[op.session] or -QUIET_NS
   changed()
   if not state.dialog and M.idle(op.session) then
     show(op, true)

@@ -80,6 +80,9 @@ local function ended(code)
   rpc.connect(nil, reason)
   settle(reason)
   require('pi.session').gone(reason)
+  if package.loaded['pi.review'] then
+    require('pi.review').lost()
+  end
   events.fire('PiExit', { code = code })
   if not told then
     notice.say(reason .. '\nYour drafts are kept; `:Pi restart` goes on with the session.', 'error')

@@ -43,7 +43,7 @@ local looks = {
   summary = { sign = '=', ascii = '=', group = 'PiCompaction', body = 'PiThinking' },
   error = { sign = '!', ascii = '!', group = 'PiError', body = 'PiError' },
   note = { sign = 'i', ascii = 'i', group = 'PiNotice', body = 'PiNotice' },
-  empty = { sign = ' ', ascii = ' ', group = 'PiPlaceholder', body = 'PiPlaceholder' },
+  empty = { sign = ' ', ascii = ' ', group = 'PiThinking', body = 'PiThinking' },
 }
 
 ---@param view pi.chat.View
@@ -73,7 +73,6 @@ function M.buffer(session)
   }
   vim.bo[buf].modifiable = false
   require('pi.chat_keys').attach(buf)
-  require('pi.markdown').attach(buf)
   vim.api.nvim_create_autocmd('BufWinEnter', {
     buffer = buf,
     callback = function()
@@ -192,6 +191,7 @@ local function decorate(view, block, from, marks)
   if block.kind == 'tool' then
     M.hide_fences(view, block, from)
   end
+  require('pi.markdown').touch(view, block)
 end
 
 --- Fences protect output from Markdown; they need not be seen.
@@ -417,7 +417,6 @@ local function with(session, fn)
   local before = vim.api.nvim_buf_line_count(view.buf)
   fn(view)
   follow(view, following, before)
-  require('pi.markdown').update(view)
   spinner.update(view)
 end
 
@@ -514,7 +513,6 @@ function M.ops.reset(op)
       end)
     end
   end
-  require('pi.markdown').update(view)
   spinner.update(view)
 end
 

@@ -9,6 +9,7 @@ local inline = require('pi.review.inline')
 local jump = require('pi.review.jump')
 local keys = require('pi.review.keys')
 local list = require('pi.review.list')
+local log = require('pi.log')
 local options = require('pi.review.options')
 local port = require('pi.review.port')
 local proposal_view = require('pi.review.proposal')
@@ -16,6 +17,7 @@ local qf = require('pi.review.qf')
 local say = require('pi.review.say')
 local split = require('pi.review.split')
 local state = require('pi.review.state')
+local status = require('pi.status')
 local syntax = require('pi.review.syntax')
 local where = require('pi.review.where')
 
@@ -184,7 +186,6 @@ local function prepare()
   end
   ready = true
   highlights.setup()
-  keys.define_plugs()
   define_autocmds()
   buffers.on_change(function(change)
     port.send({ view = 'changed', path = change.path })
@@ -243,6 +244,14 @@ local function update(proposal)
   proposal_view.refresh(proposal)
   list.refresh()
   qf.refresh()
+  local counts = {} ---@type table<string, integer>
+  counts[proposal.session] = 0
+  for _, other in ipairs(state.with_pending()) do
+    counts[other.session] = (counts[other.session] or 0) + state.pending_count(other)
+  end
+  for session, count in pairs(counts) do
+    status.patch(session, { pending_hunks = count })
+  end
   attention.pending(#state.with_pending())
 end
 
@@ -319,20 +328,37 @@ function M.ops.mode(op)
   say.event('PiModeChanged', { mode = op.mode })
 end
 
----@param op {line: string, level: 'line'|'info'|'warn'|'error'}
+---@param op {line: string, level: 'line'|'info'}
 function M.ops.say(op)
   if op.level == 'line' then
     say.line(op.line)
   else
-    say.notify(op.line, op.level)
+    say.tell(op.line)
   end
 end
 
----Core is gone: everything leaves the screen. Returns the proposals that were not applied, for the log.
----@return pi.review.Proposal[]
+---@param proposal pi.review.Proposal
+local function log_not_applied(proposal)
+  local lines = { ('not applied: %s'):format(proposal.display) }
+  for _, hunk in ipairs(proposal.hunks) do
+    lines[#lines + 1] = ('@@ line %d @@'):format(hunk.row + 1)
+    for _, line in ipairs(hunk.old) do
+      lines[#lines + 1] = '-' .. line.t
+    end
+    for _, line in ipairs(hunk.new) do
+      lines[#lines + 1] = '+' .. line.t
+    end
+  end
+  log.add(table.concat(lines, '\n'))
+end
+
+---Core is gone: everything leaves the screen, and what was not applied is listed once in the log.
 function M.lost()
   local dropped = state.clear()
   for _, proposal in ipairs(dropped) do
+    if not state.is_written(proposal) then
+      log_not_applied(proposal)
+    end
     proposal.state = 'cancelled'
     split.gone(proposal.id)
     proposal_view.close(proposal)
@@ -340,13 +366,13 @@ function M.lost()
   refresh_all()
   list.close()
   attention.clear()
-  return dropped
 end
 
 ---Runs an action of the review by its name.
 M.next, M.prev = actions.next, actions.prev
 M.accept, M.reject, M.note = actions.accept, actions.reject, actions.note
 M.undo, M.list, M.edit, M.diff = actions.undo, actions.list, actions.edit, actions.diff
+M.textobject = actions.textobject
 
 ---Number of pending hunks of a buffer, or of everything.
 ---@param buf integer?
@@ -398,8 +424,12 @@ local commands = {
     list.open(true)
   end,
   list = actions.list,
-  next = actions.next,
-  prev = actions.prev,
+  next = function(rest)
+    actions[rest[1] == 'file' and 'next_file' or 'next']()
+  end,
+  prev = function(rest)
+    actions[rest[1] == 'file' and 'prev_file' or 'prev']()
+  end,
   accept = function(rest, range, bang)
     decide('accept', rest, range, bang)
   end,
@@ -463,6 +493,8 @@ function M.complete(lead, before)
   local words = vim.tbl_keys(commands)
   if before[1] == 'accept' or before[1] == 'reject' then
     words = { 'file', 'all' }
+  elseif before[1] == 'next' or before[1] == 'prev' then
+    words = { 'file' }
   elseif before[1] == 'mode' then
     words = vim.deepcopy(modes)
   elseif before[1] then
@@ -475,5 +507,12 @@ function M.complete(lead, before)
 end
 
 M.setup = prepare
+
+---Draws `pi://review` anew, for `:edit`.
+---@param buf integer
+---@return boolean
+function M.read(buf)
+  return list.read(buf)
+end
 
 return M

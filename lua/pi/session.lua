@@ -79,15 +79,32 @@ local function open(request, params, callback)
   end)
 end
 
+--- Those who wait for the session of a tab page to be there; it is asked for once.
+---@type table<integer, (fun(err: string?, info: pi.session.Info?))[]>
+local ensuring = {}
+
 --- Makes sure that this tab page has a running session.
 ---@param callback fun(err: string?, info: pi.session.Info?)
 function M.ensure(callback)
+  local tab = vim.api.nvim_get_current_tabpage()
+  local waiting = ensuring[tab]
+  if waiting then
+    waiting[#waiting + 1] = callback
+    return
+  end
+  ensuring[tab] = { callback }
   local info = M.info(vim.t.pi_session)
   open('session.ensure', {
     session = info and info.id or nil,
     path = info and info.file or nil,
     cwd = info and info.cwd or require('pi.backend').cwd(),
-  }, callback)
+  }, function(err, found)
+    local all = ensuring[tab] or {}
+    ensuring[tab] = nil
+    for _, it in ipairs(all) do
+      it(err, found)
+    end
+  end)
 end
 
 --- Opens another session in this tab page.
@@ -128,6 +145,16 @@ function M.gone(reason)
   for id in pairs(known) do
     require('pi.chat').gone(id, reason)
     require('pi.status').forget(id)
+  end
+  local lost = require('pi.review').lost()
+  for _, proposal in ipairs(lost) do
+    require('pi.log').not_applied(proposal)
+  end
+  if #lost > 0 then
+    require('pi.notice').say(
+      ('%d reviews were not applied; `:Pi log` keeps their hunks'):format(#lost),
+      'warn'
+    )
   end
 end
 

@@ -158,6 +158,8 @@ function M.winbar()
   if view and view.unseen > 0 then
     add(('v %d new lines'):format(view.unseen), 'PiStatusAsk')
   end
+  -- In a narrow window the middle goes first, not the name.
+  parts[1] = parts[1] .. '%<'
   return table.concat(parts, '%#PiTime# · ') .. '%#Normal#'
 end
 

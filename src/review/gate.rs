@@ -25,6 +25,7 @@ use crate::workspace::queue::{Caller, MutationQueue};
 
 mod act;
 mod approve;
+mod commit;
 mod drive;
 mod entry;
 mod policy;
@@ -292,7 +293,7 @@ impl Gate {
     /// Tells the gate that a file or buffer changed: open proposals on it are merged again and get new rows, and written
     /// hunks whose lines are back at their old text count as reverted.
     pub fn file_changed(&self, path: &Path) {
-        undo::file_changed(&self.shared, path);
+        undo::file_changed(&self.shared, path, undo::By::Person);
     }
 
     /// Tells the gate that a run ended: what was granted until then is over.

@@ -252,22 +252,43 @@ pub fn split(
     // An old last line without its newline goes with the last part: nothing may ever follow it on its line.
     let unended = usize::from(old.last().is_some_and(|line| !line.ends_with(b"\n")));
     let free = old.len() - unended;
-    let cuts = [from, to, new.len()];
-    let mut parts = Vec::new();
-    let (mut old_at, mut new_at) = (0, 0);
-    for cut in cuts {
-        let last = cut == new.len();
-        if cut == new_at {
-            continue;
-        }
-        let old_to = if last { old.len() } else { cut.min(free) };
-        parts.push((old_to - old_at, cut - new_at));
-        (old_at, new_at) = (old_to, cut);
-        if last {
-            break;
-        }
+    let inner = diff_lines(&slices(old), &slices(new));
+    let mut cuts = vec![(0, 0)];
+    if from > 0 {
+        cuts.push((old_at(&inner, from).min(free), from));
     }
-    Some(parts)
+    if to < new.len() {
+        cuts.push((old_at(&inner, to).min(free), to));
+    }
+    cuts.push((old.len(), new.len()));
+    let parts = cuts
+        .iter()
+        .zip(cuts.iter().skip(1))
+        .map(|(start, end)| (end.0 - start.0, end.1 - start.1));
+    Some(parts.collect())
+}
+
+fn slices(lines: &[Vec<u8>]) -> Vec<&[u8]> {
+    lines.iter().map(Vec::as_slice).collect()
+}
+
+/// Where a cut before a new line falls in the old lines: lines that are equal stay together, changed ones go in pairs.
+fn old_at(inner: &[Span], cut: usize) -> usize {
+    let after = inner.partition_point(|span| {
+        span.new.start < cut || span.new.is_empty() && span.new.start <= cut
+    });
+    match after.checked_sub(1).and_then(|last| inner.get(last)) {
+        Some(span) if cut <= span.new.end => {
+            let paired = span.old.start + (cut - span.new.start);
+            if cut == span.new.end {
+                span.old.end
+            } else {
+                paired.min(span.old.end)
+            }
+        }
+        Some(span) => span.old.end + (cut - span.new.end),
+        None => cut,
+    }
 }
 
 #[cfg(test)]
@@ -416,6 +437,10 @@ pub(crate) mod tests {
         assert_eq!(split(&old, &new, 2, 2), None);
         let (old, new) = (owned(&[b"a\n", b"b\n"]), owned(&[b"x\n", b"y\n", b"z\n"]));
         assert_eq!(split(&old, &new, 1, 2), Some(vec![(1, 1), (1, 1), (0, 1)]));
+        // A line that stays is nobody's change: the new line before it is a part of its own.
+        let (old, new) = (owned(&[b"a\n", b"b\n"]), owned(&[b"x\n", b"a\n", b"y\n"]));
+        assert_eq!(split(&old, &new, 0, 1), Some(vec![(0, 1), (2, 2)]));
+        assert_eq!(split(&old, &new, 2, 3), Some(vec![(1, 2), (1, 1)]));
     }
 
     /// Texts with many repeated lines, all kinds of endings, with or without a last newline.

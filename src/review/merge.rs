@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::hunks::{Span, diff_lines};
+use super::hunks::{Replacement, Span, apply, diff_lines};
 
 /// How a text moved away from its base.
 pub struct Moved {
@@ -15,6 +15,13 @@ pub struct Moved {
     shifts: Vec<isize>,
     current_len: usize,
     current_ends: bool,
+}
+
+/// Spans and hunks that meet, and the lines they take up together.
+struct Cluster {
+    lines: Range<usize>,
+    spans: Range<usize>,
+    hunks: Range<usize>,
 }
 
 impl Moved {
@@ -62,6 +69,100 @@ impl Moved {
         at.min(self.current_len)
     }
 
+    /// Tells which hunks of a text were taken back in the current one: its lines there are the old lines again, and nothing
+    /// else changed around them. `hunks` are in order, each with its lines in the base of this comparison and the lines
+    /// that stood there before it.
+    pub fn taken_back(
+        &self,
+        base: &[&[u8]],
+        current: &[&[u8]],
+        hunks: &[(Range<usize>, &[Vec<u8>])],
+    ) -> Vec<bool> {
+        let mut back = vec![false; hunks.len()];
+        for cluster in self.clusters(hunks) {
+            let from = self.shift(cluster.spans.start);
+            let to = self.shift(cluster.spans.end);
+            let (Some(start), Some(end)) = (
+                cluster.lines.start.checked_add_signed(from),
+                cluster.lines.end.checked_add_signed(to),
+            ) else {
+                continue;
+            };
+            let now = current.get(start..end).unwrap_or_default().concat();
+            let members = cluster.hunks.clone();
+            let reverted = |chosen: Range<usize>| {
+                let replacements: Vec<_> = hunks
+                    .get(chosen)
+                    .unwrap_or_default()
+                    .iter()
+                    .map(|(lines, old)| Replacement {
+                        old: lines.start - cluster.lines.start..lines.end - cluster.lines.start,
+                        new: old,
+                    })
+                    .collect();
+                apply(
+                    base.get(cluster.lines.clone()).unwrap_or_default(),
+                    &replacements,
+                )
+            };
+            let each = members.clone().map(|index| index..index + 1);
+            for chosen in std::iter::once(members).chain(each) {
+                if reverted(chosen.clone()) == now {
+                    for flag in back.get_mut(chosen).unwrap_or_default() {
+                        *flag = true;
+                    }
+                    break;
+                }
+            }
+        }
+        back
+    }
+
+    /// Groups spans and hunks that meet.
+    fn clusters(&self, hunks: &[(Range<usize>, &[Vec<u8>])]) -> Vec<Cluster> {
+        let mut clusters: Vec<Cluster> = Vec::new();
+        let (mut spans, mut hunks) = (
+            (0..)
+                .zip(self.spans.iter().map(|span| &span.old))
+                .peekable(),
+            (0..).zip(hunks.iter().map(|(lines, _)| lines)).peekable(),
+        );
+        loop {
+            let is_span = match (spans.peek(), hunks.peek()) {
+                (Some((_, span)), Some((_, hunk))) => span.start <= hunk.start,
+                (span, None) if span.is_some() => true,
+                (None, Some(_)) => false,
+                _ => break,
+            };
+            let next = if is_span { spans.next() } else { hunks.next() };
+            let Some((index, lines)) = next else { break };
+            match clusters.last_mut() {
+                Some(last) if lines.start <= last.lines.end => {
+                    last.lines.end = last.lines.end.max(lines.end);
+                }
+                last => {
+                    let (spans, hunks) =
+                        last.map_or((0, 0), |last| (last.spans.end, last.hunks.end));
+                    clusters.push(Cluster {
+                        lines: lines.clone(),
+                        spans: spans..spans,
+                        hunks: hunks..hunks,
+                    });
+                }
+            }
+            if let Some(last) = clusters.last_mut() {
+                let of = if is_span {
+                    &mut last.spans
+                } else {
+                    &mut last.hunks
+                };
+                of.end = index + 1;
+            }
+        }
+        clusters.retain(|cluster| !cluster.spans.is_empty() && !cluster.hunks.is_empty());
+        clusters
+    }
+
     /// Counts the spans that end before a range, and those that do not begin after it.
     fn around(&self, old: &Range<usize>) -> (usize, usize) {
         let is_before = |span: &Span| {
@@ -91,7 +192,7 @@ impl Moved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::hunks::{self, Replacement, apply, lines};
+    use crate::review::hunks::{self, lines};
     use proptest::prelude::*;
 
     fn owned(lines: &[&[u8]]) -> Vec<Vec<u8>> {
@@ -167,6 +268,35 @@ mod tests {
                 .collect()
         };
         check(&file(1, 9), &file(1, 4), &file(0, 9), &file(0, 4), 0);
+    }
+
+    #[test]
+    fn what_was_taken_back_is_told_from_what_was_changed() {
+        let check = |after: &str, now: &str, hunks: &[(Range<usize>, &str)], expected: &[bool]| {
+            let (after, now) = (lines(after.as_bytes()), lines(now.as_bytes()));
+            let olds: Vec<_> = hunks
+                .iter()
+                .map(|(_, old)| owned(&lines(old.as_bytes())))
+                .collect();
+            let hunks: Vec<_> = hunks
+                .iter()
+                .zip(&olds)
+                .map(|((range, _), old)| (range.clone(), old.as_slice()))
+                .collect();
+            let moved = Moved::between(&after, &now);
+            assert_eq!(moved.taken_back(&after, &now, &hunks), expected, "{now:?}");
+        };
+        let two = [(0..1, "a\n"), (3..4, "")];
+        check("A\nb\nc\nnew\n", "a\nb\nc\nnew\n", &two, &[true, false]);
+        check("A\nb\nc\nnew\n", "a\nb\nc\n", &two, &[true, true]);
+        check("A\nb\nc\nnew\n", "0\nA\nb\nc\n", &two, &[false, true]);
+        check("A\nb\nc\nnew\n", "A\nb\nc\nother\n", &two, &[false, false]);
+        check("A\nb\nc\nnew\n", "A\nb\nc\nnew\n", &two, &[false, false]);
+        // A repeated line slides: which of the two is gone cannot be seen.
+        check("}\n}\n", "}\n", &[(1..2, "")], &[true]);
+        // Hunks that touch.
+        let touching = [(0..1, "a\n"), (1..2, "b\n")];
+        check("A\nB\n", "A\nb\n", &touching, &[false, true]);
     }
 
     proptest! {

@@ -53,9 +53,9 @@ struct Input {
 /// One replacement.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Edit {
-    old_text: String,
-    new_text: String,
+pub(super) struct Edit {
+    pub(super) old_text: String,
+    pub(super) new_text: String,
 }
 
 /// Makes the tool.
@@ -166,7 +166,7 @@ fn submit(
 }
 
 /// Computes the proposed text.
-fn plan(path: &str, edits: &[Edit], base: &FileState) -> Result<Planned, ToolError> {
+pub(super) fn plan(path: &str, edits: &[Edit], base: &FileState) -> Result<Planned, ToolError> {
     if base.origin == Origin::Missing {
         let missing = std::io::Error::from(rustix::io::Errno::NOENT);
         return Err(ToolError::new(

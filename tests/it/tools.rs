@@ -81,3 +81,9 @@ fn find() {
 fn ls() {
     harness::suite("ls.json", null_is_refused);
 }
+
+/// Lone surrogates in arguments; the cases are shared by `edit` and `write`.
+#[test]
+fn surrogates() {
+    harness::suite("surrogates.json", null_is_refused);
+}

@@ -2,25 +2,16 @@
 
 local api = vim.api
 local buffers = require('pi.review.buffers')
+local window = require('pi.window')
 
 local M = {}
 
----@type string[] filetypes of side bars and dashboards
-local skipped = { 'NvimTree', 'neo-tree', 'netrw', 'aerial', 'Outline', 'alpha', 'dashboard', 'qf' }
-
----Whether a window may be used to show a file.
+---Whether a window may be used to show a file: a normal one, or one that shows a proposal.
 ---@param win integer
 ---@return boolean
 function M.is_normal(win)
-  local buf = api.nvim_win_get_buf(win)
-  local wo = vim.wo[win]
-  return api.nvim_win_get_config(win).relative == ''
-    and not wo.winfixbuf
-    and not wo.previewwindow
-    and not wo.diff
-    and vim.fn.win_gettype(win) == ''
-    and (vim.bo[buf].buftype == '' or vim.startswith(api.nvim_buf_get_name(buf), 'pi://proposal/'))
-    and not vim.list_contains(skipped, vim.bo[buf].filetype)
+  local ours = vim.startswith(api.nvim_buf_get_name(api.nvim_win_get_buf(win)), 'pi://proposal/')
+  return window.is_normal(win) or (ours and not vim.wo[win].diff)
 end
 
 ---The window for a file: one that shows it, the last used normal one, any normal one, or a new split.
@@ -51,9 +42,7 @@ end
 function M.show(buf, focus)
   local win = M.target_window(buf)
   if api.nvim_win_get_buf(win) ~= buf then
-    api.nvim_win_call(win, function()
-      vim.cmd('keepalt hide buffer ' .. buf)
-    end)
+    window.set_buffer(win, buf)
   end
   if focus then
     api.nvim_set_current_win(win)

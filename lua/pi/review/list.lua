@@ -465,6 +465,17 @@ function M.help()
   api.nvim_echo(lines, false, {})
 end
 
+---Fills a buffer that was made for the list's name.
+---@param buf integer
+---@return boolean
+function M.read(buf)
+  if buf ~= list.buf then
+    return false
+  end
+  M.refresh()
+  return true
+end
+
 ---@return integer
 local function buffer()
   if list.buf and api.nvim_buf_is_valid(list.buf) then

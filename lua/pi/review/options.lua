@@ -1,4 +1,6 @@
----Review options with their defaults; `pi.config` wins where it knows them.
+---What the review needs of the options.
+
+local config = require('pi.config')
 
 ---@class (exact) pi.review.Options
 ---@field view 'inline'|'proposal'|'split'
@@ -12,55 +14,22 @@
 
 local M = {}
 
----@type pi.review.Options
-local defaults = {
-  view = 'inline',
-  open = 'idle',
-  hint = 'current',
-  advance = true,
-  on_save = true,
-  reject_prompt = false,
-  list_open = 'multi',
-  plain = false,
-}
-
----@return table
-local function user()
-  local ok, config = pcall(require, 'pi.config')
-  if ok and type(config.get) == 'function' then
-    return config.get()
-  end
-  local pi = vim.g.pi
-  return type(pi) == 'table' and pi or {}
-end
-
 ---@return pi.review.Options
 function M.review()
-  return vim.tbl_extend('force', defaults, user().review or {})
+  return config.get().review --[[@as pi.review.Options]]
 end
 
 ---Returns the prefix of review maps, or nil when no maps are wanted.
 ---@return string?
 function M.prefix()
-  local keys = user().keys
-  if keys == false then
+  local keys = config.get().keys
+  if type(keys) ~= 'table' then
     return nil
   end
-  return type(keys) == 'table' and keys.prefix or '<localleader>'
+  return keys.prefix
 end
 
----Whether only ASCII may be drawn.
----@return boolean
-function M.ascii()
-  if vim.g.pi_ascii ~= nil then
-    return vim.g.pi_ascii == 1 or vim.g.pi_ascii == true
-  end
-  local wish = (user().ui or {}).ascii
-  if type(wish) == 'boolean' then
-    return wish
-  end
-  return vim.env.TERM == 'linux'
-end
+M.ascii = config.ascii
 
 ---Whether meaning has to be drawn without colour.
 ---@return boolean

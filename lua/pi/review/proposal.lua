@@ -348,6 +348,25 @@ function M.open(proposal, done)
   port.send({ view = 'text', proposal = proposal.id, plain = options.review().plain })
 end
 
+---Fills a buffer again from what core has, for `:edit!`.
+---@param buf integer
+---@param kind 'proposal'|'base'
+---@return boolean
+function M.read(buf, kind)
+  local mine = vim.b[buf].pi
+  local proposal = type(mine) == 'table' and state.get(mine.proposal)
+  if not proposal then
+    return false
+  end
+  vim.bo[buf].buftype = kind == 'proposal' and 'acwrite' or 'nofile'
+  local view = views[proposal.id]
+  if kind == 'proposal' and view then
+    view.version, vim.bo[buf].modified = -1, false
+  end
+  port.send({ view = 'text', proposal = proposal.id, base = kind == 'base' })
+  return true
+end
+
 ---The buffer of a proposal view, when there is one.
 ---@param id integer
 ---@return integer?

@@ -1,4 +1,6 @@
----Messages of the review, all through `vim.notify` or the message line.
+---Messages of the review.
+
+local notice = require('pi.notice')
 
 local M = {}
 
@@ -10,28 +12,14 @@ end
 
 ---@param line string
 function M.warn(line)
-  vim.notify('pi: ' .. line, vim.log.levels.WARN, { title = 'Pi review' })
+  notice.say('pi: ' .. line, 'warn')
 end
 
 ---@param line string
----@param level 'info'|'warn'|'error'
-function M.notify(line, level)
-  local levels = vim.log.levels
-  local by_name = { info = levels.INFO, warn = levels.WARN, error = levels.ERROR }
-  vim.notify('pi: ' .. line, by_name[level] or levels.INFO, { title = 'Pi review' })
+function M.tell(line)
+  notice.say('pi: ' .. line, 'info')
 end
 
----Fires a `User` event; an error in somebody's handler is shown and harms nothing here.
----@param name string
----@param data table
-function M.event(name, data)
-  vim.schedule(function()
-    local ok, err =
-      pcall(vim.api.nvim_exec_autocmds, 'User', { pattern = name, modeline = false, data = data })
-    if not ok then
-      M.warn(('an autocommand for %s failed: %s'):format(name, err))
-    end
-  end)
-end
+M.event = require('pi.events').fire
 
 return M

@@ -160,8 +160,8 @@ pub struct Chat {
     fresh: bool,
     /// Blocks that were removed since the last draw.
     gone: Vec<String>,
-    /// Path entries that are not rendered, oldest first.
-    pub(super) earlier: Vec<Json>,
+    /// How many entries of the path stand above the first block.
+    pub(super) earlier: usize,
     pub(super) stream: live::Stream,
     pub(super) cwd: String,
 }
@@ -205,7 +205,7 @@ impl Chat {
             let blocks: Vec<_> = self.blocks.iter().map(|block| block.op(0)).collect();
             return vec![json!({
                 "op": "chat.reset", "session": self.session, "blocks": blocks,
-                "earlier": self.earlier.len(),
+                "earlier": self.earlier,
             })];
         }
         let mut ops: Vec<_> = gone
@@ -225,6 +225,18 @@ impl Chat {
             ops.push(op);
         }
         ops
+    }
+
+    /// How many entries of the path are not drawn.
+    pub fn earlier(&self) -> usize {
+        self.earlier
+    }
+
+    /// Says what to do, while nothing was said yet.
+    pub fn greet(&mut self, text: &str) {
+        if self.is_empty() && self.earlier == 0 {
+            self.put(Block::new("empty", Kind::Empty, text::lines(text)));
+        }
     }
 
     /// Draws everything anew next time.

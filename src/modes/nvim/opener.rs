@@ -11,7 +11,7 @@ use crate::ai::registry::ModelRegistry;
 use crate::ai::{Model, RequestOptions, ThinkingLevel};
 use crate::extensions::NoHooks;
 use crate::files::agent_dir::Places;
-use crate::resources::settings::Trust;
+use crate::resources::settings::{Settings, Trust};
 use crate::resources::trust::{TrustFacts, Verdict, decide};
 use crate::resources::{LoadOptions, ResourceFlags, Resources};
 use crate::review::ReviewMode;
@@ -91,6 +91,14 @@ impl Opener {
     /// Where things live.
     pub fn places(&self) -> &Places {
         &self.setup.places
+    }
+
+    /// The folder where sessions of a directory lie.
+    pub fn session_folder(&self, cwd: &Path) -> PathBuf {
+        let places = &self.setup.places;
+        let settings = Settings::load(&places.agent_dir, cwd, self.trust(cwd));
+        let flag = self.setup.session_dir.as_deref();
+        places.sessions_for(cwd, flag, settings.session_dir())
     }
 
     /// Opens a session of a directory. Blocks on the file system.

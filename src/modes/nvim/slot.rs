@@ -14,7 +14,9 @@ use super::chat_view::{Chat, Kind, history};
 use super::face::{Answer, Answering, Face, notice};
 use super::outbox::{Outbox, Source};
 use super::status::Status;
-use crate::review::{HunkState, ProposalState, ReviewEvent};
+use crate::review::{HunkState, ProposalState, ReviewEvent, ReviewMode};
+use crate::session::projection::Entries as _;
+use crate::session::tree_view::TreeView;
 use crate::session::{Command, CommandError, Event, NoticeLevel, Runtime};
 
 /// Events the face may be behind; it only updates its models, so this is a moment's worth.
@@ -26,6 +28,8 @@ pub struct Slot {
     pub runtime: Runtime,
     /// Its directory.
     pub cwd: PathBuf,
+    /// Layout of its tree, as last asked for.
+    pub(super) tree: Mutex<TreeView>,
     outbox: Outbox,
     state: Mutex<SlotState>,
     chat: Mutex<Chat>,
@@ -39,6 +43,8 @@ struct SlotState {
     name: Option<String>,
     next_tag: u64,
     waiting: HashMap<u64, oneshot::Sender<Result<Json, CommandError>>>,
+    /// Questions that wait for the person, and the calls they are about.
+    questions: HashMap<u64, String>,
 }
 
 /// Draws the chat of a slot.
@@ -79,6 +85,10 @@ impl Slot {
         let slot = Arc::new(Self {
             runtime,
             cwd,
+            tree: Mutex::new(super::tree::view(
+                face.config["ui"]["ascii"] == true,
+                face.config["tree"]["filter"].as_str(),
+            )),
             outbox: face.outbox.clone(),
             state: Mutex::default(),
             chat: Mutex::default(),
@@ -124,6 +134,30 @@ impl Slot {
         })
     }
 
+    /// Runs a shell command of the person, shown while it runs.
+    pub fn shell(self: &Arc<Self>, command: &str, exclude_from_context: bool) -> Answering {
+        let tag = format!("shell-{}", uuid::Uuid::new_v4());
+        self.chat.lock().shell(&tag, command, now());
+        self.draw();
+        let answer = self.command(Command::Bash {
+            command: command.to_owned(),
+            exclude_from_context,
+            tag: Some(tag.clone().into()),
+        });
+        let slot = self.clone();
+        Box::pin(async move {
+            let answer = answer.await;
+            if let Err(line) = &answer {
+                let finish = |tool: &mut super::chat_view::tool::ToolBlock| {
+                    tool.finish(line.clone(), None, true);
+                };
+                slot.chat.lock().tool(&tag, finish);
+                slot.draw();
+            }
+            answer
+        })
+    }
+
     /// Reads everything from the session and draws it anew.
     pub(super) async fn reload(self: &Arc<Self>, face: &Arc<Face>) -> Result<(), String> {
         let ask = |command| async {
@@ -131,7 +165,6 @@ impl Slot {
             answer.map_err(|error| error.to_string())
         };
         let state = ask(Command::GetState).await?;
-        let entries = ask(Command::GetEntries { since: None }).await?;
         let old = {
             let mut mine = self.state.lock();
             let id = state["sessionId"].as_str().unwrap_or_default().to_owned();
@@ -144,9 +177,10 @@ impl Slot {
         if !old.is_empty() && old != id {
             self.rename(face, &old, &id);
         }
-        self.load_entries(entries, &id);
         self.status.lock().load(&state, &self.cwd);
         self.status.lock().mode(self.runtime.gate().mode());
+        self.load_history(&id);
+        self.greet(&face.first_steps());
         self.refresh_stats();
         self.draw();
         self.draw_status();
@@ -165,15 +199,49 @@ impl Slot {
             "info": self.info()}));
     }
 
-    fn load_entries(self: &Arc<Self>, mut entries: Json, id: &str) {
-        let leaf = entries["leafId"].as_str().map(str::to_owned);
-        let list = match entries["entries"].take() {
-            Json::Array(list) => list,
-            _ => Vec::new(),
-        };
+    fn load_history(self: &Arc<Self>, id: &str) {
+        let (first, entries) = self.window(None);
         let mut chat = Chat::new(id, self.cwd.to_string_lossy());
-        chat.load(history::branch(list, leaf.as_deref()));
+        chat.load(&entries, first);
         *self.chat.lock() = chat;
+    }
+
+    /// What an empty chat says: what to do, where this is, and which model answers.
+    fn greet(&self, without_model: &str) {
+        let status = self.status.lock();
+        let model = match status.model_name() {
+            Some(model) => format!("Model      {model}"),
+            None => without_model.to_owned(),
+        };
+        drop(status);
+        let mode = match self.runtime.gate().mode() {
+            ReviewMode::Ask => "every edit waits for you before it is written",
+            ReviewMode::Auto => "edits are written at once and listed for you",
+            ReviewMode::Readonly => "edits are refused",
+            ReviewMode::Off => "edits are written at once",
+        };
+        let cwd = self.cwd.to_string_lossy();
+        let at_home = std::env::home_dir().is_some_and(|home| home == self.cwd);
+        let warning = match at_home || self.cwd.parent().is_none() {
+            true => "  (not a project: the agent sees everything below)",
+            false => "",
+        };
+        self.chat.lock().greet(&format!(
+            "Type below and send with <C-s>, or `:Pi ask ...`. `?` lists the keys.\n\n\
+             Directory  {cwd}{warning}\nReview     {mode}\n{model}"
+        ));
+    }
+
+    /// The part of the active path that ends before `end`.
+    fn window(&self, end: Option<usize>) -> (usize, Vec<Json>) {
+        self.runtime.look(|session| {
+            let path = session.path();
+            let end = end.unwrap_or(path.len()).min(path.len());
+            history::window(end, |at| {
+                let entry = session.entry(*path.get(at)?)?;
+                Some(entry.value())
+            })
+        })
     }
 
     /// What the Lua side needs to know of a session to show it.
@@ -197,6 +265,16 @@ impl Slot {
         self.outbox.dirty(key, Arc::new(StatusSource(self.clone())));
     }
 
+    /// Whether the run waits for nothing but the person: what is pending, and the questions that are open.
+    pub(super) fn waits_for_person(&self) -> bool {
+        let gate = self.runtime.gate();
+        let id = self.id();
+        let open = |state| matches!(state, ProposalState::Open | ProposalState::Waiting);
+        let proposals = gate.proposals(Some(&id));
+        !gate.questions(Some(&id)).is_empty()
+            || proposals.iter().any(|it| open(it.state) && !it.unreviewed)
+    }
+
     /// Draws the whole chat again.
     pub fn redraw(self: &Arc<Self>) {
         self.chat.lock().redraw();
@@ -206,9 +284,13 @@ impl Slot {
 
     /// Draws entries above the first one shown.
     pub fn load_earlier(self: &Arc<Self>) -> Answer {
-        let more = self.chat.lock().load_earlier();
-        self.redraw();
-        Ok(json!({ "more": more }))
+        let end = self.chat.lock().earlier();
+        if end > 0 {
+            let (first, entries) = self.window(Some(end));
+            self.chat.lock().prepend(&entries, first);
+            self.redraw();
+        }
+        Ok(json!({ "more": end > 0 }))
     }
 
     /// Adds a line of the face itself to the chat.
@@ -249,6 +331,9 @@ impl Slot {
             }
             return;
         }
+        if !self.concerns(event) {
+            return;
+        }
         if self.status.lock().apply(event) {
             self.draw_status();
         }
@@ -279,7 +364,7 @@ impl Slot {
                     "steering": steering, "follow_up": follow_up});
                 self.outbox.set(key, op);
             }
-            Event::BashUpdate { .. } => {}
+            Event::ModelChanged { .. } => self.greet(&face.first_steps()),
             Event::AgentSettled { .. } | Event::TurnEnd { .. } | Event::CompactionEnd { .. } => {
                 self.chat.lock().apply(event, now());
                 self.refresh_stats();
@@ -290,6 +375,45 @@ impl Slot {
                 self.draw();
             }
         }
+    }
+
+    /// Whether an event is about this session: the gate tells all sessions of the process about everything.
+    fn concerns(&self, event: &Event) -> bool {
+        match event {
+            Event::Review(ReviewEvent::Changed { proposal }) => self
+                .runtime
+                .gate()
+                .proposal(*proposal)
+                .is_some_and(|proposal| proposal.session == self.id()),
+            Event::Review(ReviewEvent::Approval { id, request }) => {
+                let mine = request.session == self.id();
+                if mine {
+                    self.state
+                        .lock()
+                        .questions
+                        .insert(*id, request.call_id.clone());
+                }
+                mine
+            }
+            Event::Review(ReviewEvent::ApprovalGone { id }) => {
+                let call = self.state.lock().questions.remove(id);
+                if let Some(call) = &call {
+                    self.answered(call);
+                }
+                call.is_some()
+            }
+            _ => true,
+        }
+    }
+
+    /// The person answered: the call goes on.
+    fn answered(&self, call: &str) {
+        self.chat.lock().tool(call, |tool| {
+            if tool.state == State::Asks {
+                tool.state = State::Running;
+                tool.hint = None;
+            }
+        });
     }
 
     /// Shows in the tool block where its review stands.
@@ -332,7 +456,7 @@ impl Slot {
                 });
                 self.draw();
             }
-            _ => {}
+            _ => self.draw(),
         }
     }
 }

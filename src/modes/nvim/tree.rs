@@ -1,16 +1,39 @@
-//! The session tree: rows for the window, jumps and labels.
+//! The session tree: rows for the window, previews, jumps and labels.
+//!
+//! The layout is kept between requests, so that folding and paging cost only what is shown. Rows are sent in pages: the
+//! Lua side asks for those it is about to show.
 
 use std::sync::Arc;
 
-use super::face::{Answering, Request};
+use serde_json::{Value as Json, json};
+
+use super::chat_view::{Chat, history};
+use super::face::{Answer, Answering, Request};
 use super::requests::done;
 use super::slot::Slot;
+use crate::entry::EntryId;
 use crate::session::Command;
 use crate::session::protocol::SummaryWish;
+use crate::session::store::Session;
+use crate::session::tree_view::{Charset, Filter, TreeRow, TreeView};
+
+/// Rows of one page.
+const PAGE: usize = 500;
+/// Lines of a preview.
+const PREVIEW: usize = 200;
 
 pub(super) fn start(slot: &Arc<Slot>, request: &Request) -> Answering {
     let text = |key: &str| request.text(key).map(str::to_owned);
     match request.name.as_str() {
+        "tree.rows" | "tree.preview" => {
+            let (slot, request) = (slot.clone(), request.clone());
+            // Texts of rows may come from the disk.
+            let work = tokio::task::spawn_blocking(move || match request.name.as_str() {
+                "tree.rows" => rows(&slot, &request),
+                _ => preview(&slot, &request),
+            });
+            Box::pin(async move { work.await.map_err(|error| format!("tree: {error}"))? })
+        }
         "tree.jump" => slot.command(Command::Navigate {
             target: text("entry"),
             summary: match (request.flag("summary"), text("instructions")) {
@@ -23,11 +46,106 @@ pub(super) fn start(slot: &Arc<Slot>, request: &Request) -> Answering {
         "tree.label" => match text("entry") {
             Some(entry) => slot.command(Command::SetLabel {
                 entry,
-                label: text("label"),
+                label: text("label").filter(|label| !label.trim().is_empty()),
             }),
             None => done(Err("no entry named".into())),
         },
-        "tree.entries" => slot.command(Command::GetEntries { since: None }),
         name => done(Err(format!("the backend knows no request {name}"))),
     }
+}
+
+/// Answers a page of rows: `{rows, first, len, total, leaf, here, filter}`; `here` is the row of the entry `at`.
+fn rows(slot: &Slot, request: &Request) -> Answer {
+    let mut view = slot.tree.lock();
+    slot.runtime.look(|session| {
+        change(&mut view, session, request);
+        let row_of = |id: Option<&str>| id.and_then(|id| view.row_of(session, id));
+        let leaf_id = session.leaf_id().map(ToString::to_string);
+        let leaf = row_of(leaf_id.as_deref());
+        let here = row_of(request.text("at")).or(leaf);
+        let number = |key: &str| {
+            let value = request.params[key].as_u64();
+            value.and_then(|it| usize::try_from(it).ok())
+        };
+        let around = here.unwrap_or(0).saturating_sub(PAGE / 2);
+        let first = number("first").unwrap_or(around);
+        let page = view.rows(session, first..first.saturating_add(PAGE));
+        Ok(json!({
+            "rows": page.iter().map(row).collect::<Vec<_>>(),
+            "first": first,
+            "len": view.len(),
+            "total": view.total(),
+            "leaf": leaf,
+            "leaf_id": leaf_id,
+            "here": here,
+            "filter": view.filter().as_str(),
+        }))
+    })
+}
+
+/// Takes in what the request changes about the view.
+fn change(view: &mut TreeView, session: &Session, request: &Request) {
+    if let Some(filter) = request.text("filter").and_then(Filter::parse) {
+        view.set_filter(filter);
+    }
+    if let Some(query) = request.text("query") {
+        view.set_query(query);
+    }
+    if let (Some(id), Some(folded)) = (request.text("fold"), request.params["folded"].as_bool()) {
+        view.set_folded(&EntryId::from(id), folded);
+    }
+    if let Some(folded) = request.params["fold_all"].as_bool() {
+        view.fold_all(session, folded);
+    }
+    if request.params["first"].is_null() {
+        view.refresh(session);
+    }
+}
+
+fn row(row: &TreeRow) -> Json {
+    json!([
+        row.id.as_str(),
+        row.prefix,
+        row.kind,
+        row.label,
+        row.text,
+        row.on_path,
+        row.is_leaf,
+        row.folded,
+        row.foldable,
+        row.hidden,
+        row.time_ms,
+    ])
+}
+
+/// Answers what an entry holds, as the chat would draw it.
+fn preview(slot: &Slot, request: &Request) -> Answer {
+    let id = request.text("entry").unwrap_or_default();
+    let entry = slot.runtime.look(|session| session.get(id));
+    let Some(entry) = entry.map(|entry| entry.value()) else {
+        return Err(format!("there is no entry {id}"));
+    };
+    let mut chat = Chat::new("", "");
+    let (_, shown) = history::window(1, |_| Some(entry.clone()));
+    chat.load(&shown, 0);
+    let mut lines = chat.lines();
+    if lines.is_empty() {
+        let pretty = serde_json::to_string_pretty(&entry).unwrap_or_default();
+        lines = pretty.lines().map(str::to_owned).collect();
+    }
+    if !request.flag("whole") {
+        lines.truncate(PREVIEW);
+    }
+    Ok(json!({"lines": lines, "type": entry["type"]}))
+}
+
+/// Makes the view of a slot.
+pub(super) fn view(ascii: bool, filter: Option<&str>) -> TreeView {
+    let charset = if ascii {
+        Charset::Ascii
+    } else {
+        Charset::Unicode
+    };
+    let filter = filter.and_then(Filter::parse).unwrap_or_default();
+    TreeView::new(filter, charset)
 }

@@ -72,9 +72,7 @@ pub(super) struct Piece {
     pub(super) given_up: bool,
     /// Was accepted when a write failed: forcing the write accepts it again.
     pub(super) retry: bool,
-    /// First line in the text from before the write, once there was one.
-    pub(super) before_start: usize,
-    /// First line in the text that was written.
+    /// First line in the text that was written, once it was.
     pub(super) after_start: usize,
     /// A person has seen it (of a change written without asking).
     pub(super) looked_at: bool,
@@ -336,7 +334,6 @@ impl Work {
         let edits = line_edits(&accepted);
         let mut shift = 0_isize;
         for piece in &mut self.pieces {
-            piece.before_start = piece.hunk.row;
             piece.after_start = piece.hunk.row.saturating_add_signed(shift);
             if piece.hunk.state == HunkState::Accepted {
                 shift += piece.hunk.new.len().cast_signed() - piece.hunk.old.len().cast_signed();
@@ -449,16 +446,10 @@ impl Piece {
             before_stale: HunkState::Pending,
             given_up: false,
             retry: false,
-            before_start: 0,
             after_start: 0,
             looked_at: false,
             noted: false,
         }
-    }
-
-    /// Lines of the text before the write that this hunk replaced.
-    pub(super) fn before_range(&self) -> Range<usize> {
-        self.before_start..self.before_start + self.hunk.old.len()
     }
 
     /// Lines of the written text that hold this hunk.

@@ -2,6 +2,7 @@
 //!
 //! Both are the person's own edits: they take no place in the queue, only the short lock of a write.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ pub(super) fn revert_all(shared: &Arc<Shared>, what: Vec<(ProposalId, Vec<HunkId
 struct Reversal {
     hunk: HunkId,
     index: usize,
-    after: std::ops::Range<usize>,
+    after: Range<usize>,
     old: Vec<Vec<u8>>,
 }
 
@@ -104,7 +105,7 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
                     .lock()
                     .reverted(id, &reversals, &rows, &path, &path_given);
                 drop(lock);
-                file_changed(shared, &path);
+                file_changed(shared, &path, By::Person);
                 return Ok(());
             }
             CommitOutcome::Moved => {}
@@ -268,8 +269,23 @@ impl State {
     }
 }
 
+/// Whether the written text holds a hunk: it was accepted, whatever became of it since.
+fn is_in_the_text(state: HunkState) -> bool {
+    match state {
+        HunkState::Accepted | HunkState::Reverted => true,
+        HunkState::Pending | HunkState::Rejected | HunkState::Stale => false,
+    }
+}
+
+/// Who changed a file: what an agent itself put back is no news to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Agent,
+    Person,
+}
+
 /// Places the hunks of a file anew.
-pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path) {
+pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path, by: By) {
     let Some((first, _)) = shared.state.lock().of_file(path).first().copied() else {
         return;
     };
@@ -291,7 +307,7 @@ pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path) {
                     // A conflict that is gone may have been the last thing undecided.
                     shared.look(id, |entry| entry.wake.notify_one());
                 }
-                _ => follow(&shared, id, &current).await,
+                _ => follow(&shared, id, &current, by).await,
             }
         }
     });
@@ -299,19 +315,41 @@ pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path) {
 
 /// Follows the hunks of a written change through later changes of the file. Lines that are back at their old text make
 /// a hunk reverted, once that is on disk; lines that are as written again (a redo) make it accepted.
-async fn follow(shared: &Arc<Shared>, id: ProposalId, current: &FileState) {
-    let Some(written) = shared.look(id, |entry| entry.written.clone()).flatten() else {
+async fn follow(shared: &Arc<Shared>, id: ProposalId, current: &FileState, by: By) {
+    let Some((written, places)) = shared
+        .look(id, |entry| {
+            let places: Vec<_> = entry
+                .work
+                .iter()
+                .flat_map(|work| &work.pieces)
+                .map(|piece| (piece.after_range(), piece.hunk.clone()))
+                .collect();
+            Some((entry.written.clone()?, places))
+        })
+        .flatten()
+    else {
         return;
     };
     let now = Arc::clone(&current.bytes);
     let compared = tokio::task::spawn_blocking(move || {
-        let now = lines(&now);
-        (
-            Moved::between(&lines(&written.before.bytes), &now),
-            Moved::between(&lines(&written.after), &now),
-        )
+        let (after, now) = (lines(&written.after), lines(&now));
+        let moved = Moved::between(&after, &now);
+        let taken: Vec<(Range<usize>, &[Vec<u8>])> = places
+            .iter()
+            .filter(|(_, hunk)| is_in_the_text(hunk.state))
+            .map(|(range, hunk)| (range.clone(), hunk.old.as_slice()))
+            .collect();
+        let back = moved.taken_back(&after, &now, &taken);
+        let back: Vec<HunkId> = places
+            .iter()
+            .filter(|(_, hunk)| is_in_the_text(hunk.state))
+            .zip(back)
+            .filter(|(_, back)| *back)
+            .map(|((_, hunk), _)| hunk.id)
+            .collect();
+        (moved, back)
     });
-    let Ok((from_before, from_after)) = compared.await else {
+    let Ok((from_after, back)) = compared.await else {
         return;
     };
     let saved = match &current.origin {
@@ -330,15 +368,12 @@ async fn follow(shared: &Arc<Shared>, id: ProposalId, current: &FileState) {
         let row = stands.unwrap_or_else(|| from_after.estimate(&piece.after_range()));
         changed |= piece.hunk.row != row;
         piece.hunk.row = row;
-        let is_back = stands.is_none()
-            && from_before
-                .locate(&piece.before_range(), &piece.hunk.new)
-                .is_some();
+        let is_back = back.contains(&piece.hunk.id);
         match piece.hunk.state {
             HunkState::Accepted if is_back && saved => {
                 piece.hunk.state = HunkState::Reverted;
                 changed = true;
-                if !piece.noted {
+                if !piece.noted && by == By::Person {
                     piece.noted = true;
                     let range = row..row + piece.hunk.old.len();
                     notes.push(reverted_note(&path, piece.hunk.index, &range));

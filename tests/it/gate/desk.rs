@@ -54,6 +54,8 @@ pub(crate) struct Editor {
     /// What on-save hooks make of a text.
     pub(crate) hook: Mutex<Option<fn(Vec<u8>) -> Vec<u8>>>,
     pub(crate) commits: Mutex<Vec<PathBuf>>,
+    /// Texts before and after each commit that was written.
+    pub(crate) written: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     /// A commit has arrived.
     pub(crate) arrived: tokio::sync::Notify,
 }
@@ -70,6 +72,7 @@ impl Editor {
             gatekeeper: Semaphore::new(Semaphore::MAX_PERMITS),
             hook: Mutex::new(None),
             commits: Mutex::default(),
+            written: Mutex::default(),
             arrived: tokio::sync::Notify::new(),
         }
     }
@@ -189,10 +192,15 @@ impl Workspace for Editor {
                 None => {}
             }
             with_edits(&commit);
-            match self.commit_buffer(&commit) {
+            let texts = (commit.base.bytes.to_vec(), commit.target.to_vec());
+            let outcome = match self.commit_buffer(&commit) {
                 Some(outcome) => outcome,
                 None => self.disk.commit(commit).await,
+            };
+            if matches!(outcome, CommitOutcome::Written { .. }) {
+                self.written.lock().push(texts);
             }
+            outcome
         })
     }
 }
@@ -241,7 +249,10 @@ impl Desk {
     }
 
     pub(crate) fn with(configure: impl FnOnce(&mut GateConfig)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        // In memory where there is such a place: thousands of flushes then cost nothing.
+        let dir = tempfile::tempdir_in("/dev/shm")
+            .or_else(|_| tempfile::tempdir())
+            .unwrap();
         let root = std::fs::canonicalize(dir.path()).unwrap().join("project");
         std::fs::create_dir(&root).unwrap();
         let editor = Arc::new(Editor::new());

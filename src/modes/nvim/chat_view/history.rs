@@ -1,7 +1,5 @@
 //! A stored branch, drawn at once: the newest entries first, the rest when a person asks for it.
 
-use std::collections::HashMap;
-
 use serde_json::Value as Json;
 
 use super::tool::State;
@@ -12,40 +10,41 @@ use crate::ai::{Block as Content, Message, ToolResultMessage};
 const ENTRIES: usize = 200;
 const LINES: usize = 5_000;
 
-/// Returns the entries from the root to `leaf`, oldest first. A missing parent ends the walk, as does a circle.
-pub fn branch(entries: Vec<Json>, leaf: Option<&str>) -> Vec<Json> {
-    let mut by_id: HashMap<String, Json> = HashMap::with_capacity(entries.len());
-    for entry in entries {
-        if let Some(id) = entry["id"].as_str() {
-            by_id.insert(id.to_owned(), entry);
+/// Returns the part of a path to draw next: its last entries before `end`, and where they begin. `entry` loads one by its
+/// place in the path.
+pub fn window(end: usize, entry: impl Fn(usize) -> Option<Json>) -> (usize, Vec<Json>) {
+    let mut first = end;
+    let mut lines = 0;
+    let mut shown = Vec::new();
+    while first > 0 {
+        let value = entry(first - 1).unwrap_or_default();
+        lines += rough_lines(&value);
+        // A result whose call stands above takes the call along.
+        let full = shown.len() >= ENTRIES || lines > LINES;
+        if full && !shown.is_empty() && !is_result(shown.last()) {
+            break;
         }
+        shown.push(value);
+        first -= 1;
     }
-    let mut path = Vec::new();
-    let mut next = leaf.map(str::to_owned);
-    while let Some(entry) = next.take().and_then(|id| by_id.remove(&id)) {
-        next = entry["parentId"].as_str().map(str::to_owned);
-        path.push(entry);
-    }
-    path.reverse();
-    path
+    shown.reverse();
+    (first, shown)
 }
 
 impl Chat {
-    /// Draws a branch anew. Of a long one only the newest part; the rest waits for [`Chat::load_earlier`].
-    pub fn load(&mut self, path: Vec<Json>) {
+    /// Draws a branch anew: the newest part of its path, and how many entries stand above that.
+    pub fn load(&mut self, entries: &[Json], earlier: usize) {
         self.clear();
-        self.show_tail(path);
+        self.show(entries);
+        self.earlier = earlier;
     }
 
-    /// Draws more of what came before. Returns whether there was more.
-    pub fn load_earlier(&mut self) -> bool {
-        if self.earlier.is_empty() {
-            return false;
-        }
+    /// Draws entries above the first ones shown.
+    pub fn prepend(&mut self, entries: &[Json], earlier: usize) {
         // The blocks below stay as they are: they may be newer than any list of entries.
-        let earlier = std::mem::take(&mut self.earlier);
         let mut before = Self::new(self.session.clone(), self.cwd.clone());
-        before.show_tail(earlier);
+        before.show(entries);
+        before.earlier = earlier;
         before.blocks.append(&mut self.blocks);
         before.tools.extend(std::mem::take(&mut self.tools));
         before.stream = std::mem::take(&mut self.stream);
@@ -56,26 +55,10 @@ impl Chat {
             .map(|(at, block)| (block.id.clone(), at))
             .collect();
         *self = before;
-        true
     }
 
-    fn show_tail(&mut self, mut path: Vec<Json>) {
-        let mut first = path.len().saturating_sub(ENTRIES);
-        // A result whose call stands above the cut takes the call along.
-        while first > 0 && is_result(path.get(first)) {
-            first -= 1;
-        }
-        let mut lines = 0;
-        for (at, entry) in path.iter().enumerate().skip(first).rev() {
-            lines += rough_lines(entry);
-            if lines > LINES && !is_result(Some(entry)) {
-                first = at;
-                break;
-            }
-        }
-        let shown = path.split_off(first);
-        self.earlier = path;
-        for entry in &shown {
+    fn show(&mut self, entries: &[Json]) {
+        for entry in entries {
             self.stored(entry);
         }
         self.interrupted();

@@ -1,0 +1,234 @@
+//! Throughput of the tools that look at many or large files. `rg` and `fd` are measured beside them in the same run when
+//! they are on `PATH` (or named by `PI_NVIM_BENCH_RG`, `PI_NVIM_BENCH_FD`). Results: `doc/benchmarks.md`.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a bench"
+)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::hint::black_box;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use pi_nvim::agent::{SessionFacts, Tool, ToolContext, ToolOutput};
+use pi_nvim::review::gate::{Gate, GateConfig};
+use pi_nvim::tools::{ToolEnv, ToolOptions, builtin};
+use pi_nvim::workspace::disk::DiskWorkspace;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+const FILES: usize = 50_000;
+
+struct Bench {
+    runtime: Runtime,
+    tools: Vec<Arc<dyn Tool>>,
+    cwd: PathBuf,
+}
+
+impl Bench {
+    fn new(cwd: &Path) -> Self {
+        let workspace = Arc::new(DiskWorkspace::default());
+        let gate = Gate::new(GateConfig::new(workspace.clone(), cwd));
+        let env = ToolEnv {
+            workspace,
+            gate,
+            options: ToolOptions::default(),
+        };
+        Self {
+            runtime: Runtime::new().unwrap(),
+            tools: builtin(env),
+            cwd: cwd.to_owned(),
+        }
+    }
+
+    fn run(&self, tool: &str, arguments: Value) -> ToolOutput {
+        let context = ToolContext {
+            call_id: "bench".to_owned(),
+            cwd: self.cwd.clone(),
+            cancel: CancellationToken::new(),
+            updates: Arc::new(|_| {}),
+            session: SessionFacts::default(),
+        };
+        let tool = self
+            .tools
+            .iter()
+            .find(|it| it.declaration().name == tool)
+            .unwrap();
+        self.runtime
+            .block_on(tool.start(arguments, context))
+            .unwrap()
+    }
+}
+
+fn data_dir() -> PathBuf {
+    let dir = std::env::temp_dir().join("pi-nvim-bench-tools");
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// A text file of 100 MB, made once.
+fn big_file(dir: &Path) -> PathBuf {
+    let path = dir.join("big.txt");
+    if !path.exists() {
+        let mut file = std::io::BufWriter::new(fs::File::create(dir.join("big.part")).unwrap());
+        for n in 0..1_450_000 {
+            writeln!(
+                file,
+                "line {n}: some text of an ordinary length, as logs have it, {n:x}"
+            )
+            .unwrap();
+        }
+        file.into_inner().unwrap();
+        fs::rename(dir.join("big.part"), &path).unwrap();
+    }
+    path
+}
+
+/// A tree of [`FILES`] small source files; twenty of them hold the needle. Made once.
+fn forest(dir: &Path) -> PathBuf {
+    let root = dir.join("forest");
+    if root.exists() {
+        return root;
+    }
+    let part = dir.join("forest.part");
+    let mut body = String::new();
+    for line in 0..40 {
+        writeln!(
+            body,
+            "    let value_{line} = compute(input, {line}); // step {line}"
+        )
+        .unwrap();
+    }
+    for n in 0..FILES {
+        let parent = part.join(format!("area{:02}/module{:03}", n % 50, n / 50 % 100));
+        fs::create_dir_all(&parent).unwrap();
+        let needle = if n % 2500 == 7 { "the_needle_42\n" } else { "" };
+        fs::write(
+            parent.join(format!("file{n}.rs")),
+            format!("// {n}\n{body}{needle}"),
+        )
+        .unwrap();
+    }
+    fs::rename(part, &root).unwrap();
+    root
+}
+
+fn peer(variable: &str, name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let found = std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|it| it.is_file());
+    named.or(found)
+}
+
+fn external(program: &Path, arguments: &[&str], cwd: &Path) -> Vec<u8> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .current_dir(cwd)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    command.output().unwrap().stdout
+}
+
+fn read(c: &mut Criterion) {
+    let dir = data_dir();
+    let path = big_file(&dir);
+    let bench = Bench::new(&dir);
+    let mut group = c.benchmark_group("read");
+    group.throughput(Throughput::Bytes(fs::metadata(&path).unwrap().len()));
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(3));
+    group.bench_function("100 MB, offset near the end, 50 lines", |b| {
+        b.iter(|| {
+            black_box(bench.run(
+                "read",
+                json!({"path": "big.txt", "offset": 1_400_000, "limit": 50}),
+            ))
+        });
+    });
+    group.bench_function("100 MB, from the start", |b| {
+        b.iter(|| black_box(bench.run("read", json!({"path": "big.txt"}))));
+    });
+    group.finish();
+}
+
+fn grep(c: &mut Criterion) {
+    let root = forest(&data_dir());
+    let bench = Bench::new(&root);
+    let mut group = c.benchmark_group("grep");
+    group.throughput(Throughput::Elements(FILES as u64));
+    group
+        .sample_size(20)
+        .measurement_time(Duration::from_secs(10));
+    let output = bench.run("grep", json!({"pattern": "the_needle_[0-9]+"}));
+    println!(
+        "matches: {}",
+        output.content[0].as_text().unwrap().lines().count()
+    );
+    group.bench_function("50k files, 20 matches", |b| {
+        b.iter(|| black_box(bench.run("grep", json!({"pattern": "the_needle_[0-9]+"}))));
+    });
+    if let Some(rg) = peer("PI_NVIM_BENCH_RG", "rg") {
+        let arguments = [
+            "--no-config",
+            "--json",
+            "--line-number",
+            "--color=never",
+            "--hidden",
+            "--",
+            "the_needle_[0-9]+",
+            ".",
+        ];
+        group.bench_function("rg: 50k files, 20 matches", |b| {
+            b.iter(|| black_box(external(&rg, &arguments, &root)));
+        });
+    }
+    group.bench_function("50k files, limit reached early", |b| {
+        b.iter(|| black_box(bench.run("grep", json!({"pattern": "compute"}))));
+    });
+    group.finish();
+}
+
+fn find(c: &mut Criterion) {
+    let root = forest(&data_dir());
+    let bench = Bench::new(&root);
+    let mut group = c.benchmark_group("find");
+    group.throughput(Throughput::Elements(FILES as u64));
+    group
+        .sample_size(20)
+        .measurement_time(Duration::from_secs(8));
+    group.bench_function("50k files, 11 results", |b| {
+        b.iter(|| black_box(bench.run("find", json!({"pattern": "file4999[0-9].rs"}))));
+    });
+    if let Some(fd) = peer("PI_NVIM_BENCH_FD", "fd") {
+        let arguments = [
+            "--color=never",
+            "--hidden",
+            "--no-require-git",
+            "--glob",
+            "--",
+            "file4999[0-9].rs",
+        ];
+        group.bench_function("fd: 50k files, 11 results", |b| {
+            b.iter(|| black_box(external(&fd, &arguments, &root)));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, read, grep, find);
+criterion_main!(benches);

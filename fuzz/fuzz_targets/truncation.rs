@@ -1,0 +1,4 @@
+//! See `pi_nvim::tools::fuzz::truncation`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| pi_nvim::tools::fuzz::truncation(data));
