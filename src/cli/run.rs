@@ -127,6 +127,9 @@ async fn serve(cli: Cli, mode: Mode, wire: Option<File>) -> Result<u8, String> {
         biased;
         code = signals.first() => {
             end(&runtime, &mut signals).await;
+            if mode == Mode::Print {
+                say::line("Request was aborted");
+            }
             return Ok(code);
         }
         done = work => done?,

@@ -11,6 +11,7 @@ mod framing;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
@@ -22,6 +23,9 @@ use crate::session::{Command, CommandError, Event, Runtime};
 
 /// Tag of the mark that ends the output.
 const END: u64 = u64::MAX;
+
+/// How long the end of the input waits for commands that were read and not begun.
+const BEGUN: Duration = Duration::from_millis(100);
 
 /// How serving ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,9 @@ pub async fn serve(runtime: Runtime, source: Source, sink: Sink) -> io::Result<E
         }
         () = &mut reading => Ended::Input,
     };
+    // Commands are begun in order: when this one is answered, what was read before has begun.
+    let begun = runtime.request(Command::GetState);
+    drop(tokio::time::timeout(BEGUN, begun).await);
     runtime.shutdown().await;
     runtime.submit(Command::GetState, END);
     writing.await.map_err(io::Error::other)??;

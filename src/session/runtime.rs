@@ -5,11 +5,13 @@
 //! Invariants: a message is stored before the event that announces it; events of all sources have one order, the same
 //! for every subscriber; at most one run is active; every command gets exactly one answer.
 
+mod asking;
 mod bash;
 mod commands;
 mod compact;
 mod core;
 mod drive;
+mod export;
 mod host;
 mod models;
 mod navigate;
@@ -34,6 +36,7 @@ use self::commands::Order;
 use self::core::{Core, Reply};
 use self::queues::Queues;
 use self::state::State;
+use super::listing::{SessionDir, continue_recent};
 use super::protocol::{Command, CommandError, Event, NoticeLevel};
 use super::store::{Session, Start};
 use crate::agent::Tool;
@@ -143,11 +146,11 @@ impl Runtime {
             for diagnostic in &state.resources.diagnostics {
                 core.notice(NoticeLevel::Warning, diagnostic.message.clone());
             }
-            sessions::begin_session(&core, state);
             if let Some(name) = name {
                 let stored = state.session.append_session_info(&name);
                 state.report(&core, stored.map(drop));
             }
+            sessions::begin_session(&core, state);
         });
         let (orders, inbox) = mpsc::unbounded_channel();
         core.tasks.spawn(commands::serve(Arc::clone(&core), inbox));
@@ -237,6 +240,10 @@ fn open_session(config: &RuntimeConfig, resources: &Resources) -> Result<Session
         SessionChoice::InMemory => Session::in_memory(cwd, start)?,
         SessionChoice::New => Session::create(&dir, cwd, start)?,
         SessionChoice::Open(path) => Session::open(path, cwd, start)?,
-        SessionChoice::Continue => Session::create(&dir, cwd, start)?,
+        SessionChoice::Continue => {
+            let places = &config.load.places;
+            let dir = SessionDir::new(&places.agent_dir, cwd, Some(&dir));
+            continue_recent(&dir, cwd, start)?
+        }
     })
 }

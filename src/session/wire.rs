@@ -206,6 +206,9 @@ impl Event {
                     "terminate",
                     result.terminate.then_some(Value::Bool(true)),
                 );
+                // A tool that returned a failure says so in its result; one that was thrown, refused or stopped does not.
+                let returned = result.is_error && result.details != Some(json!({}));
+                put(&mut out, "isError", returned.then_some(Value::Bool(true)));
                 record!(
                     "tool_execution_end",
                     "toolCallId": text(call_id),

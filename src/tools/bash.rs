@@ -266,7 +266,7 @@ fn tell(output: &mut Output, cx: &ToolContext) {
     let (text, details) = output.shown();
     (cx.updates)(ToolUpdate {
         content: vec![Block::text(text)],
-        details,
+        details: Some(details.unwrap_or_else(|| serde_json::json!({}))),
     });
 }
 

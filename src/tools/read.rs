@@ -253,6 +253,7 @@ impl Job {
             details: cut
                 .truncated()
                 .then(|| json!({"truncation": cut.to_value()})),
+            structured_content: Some(text.as_str().into()),
             ..ToolOutput::text(text)
         })
     }
@@ -320,8 +321,12 @@ impl Source<'_> {
 }
 
 fn show(picture: image::Picture, cx: &ToolContext) -> ToolOutput {
-    let mut output = ToolOutput::text(picture.text());
+    let note = picture.text();
+    let mut output = ToolOutput::text(note.clone());
     if let Some(data) = picture.data {
+        output.structured_content = Some(json!({
+            "type": "image", "data": data, "mimeType": picture.mime, "note": note,
+        }));
         output.content.push(Block::image(data, picture.mime));
         let blind = cx
             .session

@@ -127,6 +127,14 @@ impl Assembly {
         self.message.content.len() - 1
     }
 
+    /// Tells an empty piece of a call's arguments.
+    pub(crate) fn empty_call_delta(&mut self, index: usize) {
+        self.events.push_back(StreamEvent::ToolCallDelta {
+            index,
+            delta: String::new(),
+        });
+    }
+
     /// Appends to a block of any kind; empty deltas give no event.
     pub(crate) fn delta(&mut self, index: usize, delta: &str) {
         let Some(open) = self.open.get_mut(index) else {

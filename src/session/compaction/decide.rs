@@ -73,15 +73,15 @@ pub fn after_answer<E: Entries + ?Sized>(
     }
     match last.trouble(situation.model) {
         Some(_) if last.answer.stop_reason == StopReason::Stop => Decision::OverflowKept,
-        Some(Trouble::Length) if prepare(entries, path, situation.settings).is_err() => {
-            Decision::Nothing
-        }
         Some(Trouble::Overflow) if situation.recovered_once => Decision::GiveUp {
             message: OVERFLOW_GAVE_UP,
         },
         Some(Trouble::Length) if situation.recovered_once => Decision::GiveUp {
             message: LENGTH_GAVE_UP,
         },
+        Some(Trouble::Length) if prepare(entries, path, situation.settings).is_err() => {
+            Decision::Nothing
+        }
         Some(_) => Decision::OverflowRetry {
             omit: last.with_results(entries, path),
         },

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::prepare::{Preparation, Sourced};
 use super::{prompts, serialise};
 use crate::ai::{
-    AssistantMessage, Content, Message, Model, Provider, Request, RequestOptions, StopReason,
-    StreamEvent, SystemMessage, ThinkingLevel, Usage, UserMessage,
+    AssistantMessage, Block, Content, Message, Model, Provider, Request, RequestOptions,
+    StopReason, StreamEvent, SystemMessage, ThinkingLevel, Usage, UserMessage,
 };
 
 /// Who sends a request and gives the whole answer: the runtime retries and tells about it, [`Once`] does neither.
@@ -167,7 +167,7 @@ fn build(model: &SummaryModel, prompt: String) -> Request {
         ..SystemMessage::default()
     };
     let user = UserMessage {
-        content: Content::Text(prompt),
+        content: Content::Blocks(vec![Block::text(prompt)]),
         timestamp: now,
         ..UserMessage::default()
     };

@@ -78,8 +78,19 @@ impl Core {
             .await;
     }
 
-    /// The tools that can run now: built-in ones and those of extensions, by the selection in force.
+    /// The tools that can run now, by the selection in force.
     pub(super) fn active_tools(&self) -> Vec<Arc<dyn Tool>> {
+        let mut tools = self.all_tools();
+        self.with(|state| {
+            if let Some(names) = &state.active_tools {
+                tools.retain(|tool| names.contains(&tool.declaration().name));
+            }
+        });
+        tools
+    }
+
+    /// All tools: built-in ones and those of extensions.
+    pub(super) fn all_tools(&self) -> Vec<Arc<dyn Tool>> {
         let mut tools = self.config.tools.clone();
         for tool in self.config.hooks.tools() {
             let name = &tool.declaration().name;
@@ -88,11 +99,6 @@ impl Core {
                 None => tools.push(tool),
             }
         }
-        self.with(|state| {
-            if let Some(names) = &state.active_tools {
-                tools.retain(|tool| names.contains(&tool.declaration().name));
-            }
-        });
         tools
     }
 

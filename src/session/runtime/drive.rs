@@ -71,7 +71,7 @@ async fn go_on(core: &Arc<Core>, report: &RunReport, cancel: &CancellationToken)
     if answer.stop_reason == crate::ai::StopReason::Error {
         end_retry(core, answer.error_message.as_deref());
     }
-    match compact::after_run(core, answer, cancel).await {
+    match compact::after_run(core, cancel).await {
         AfterRun::Again => !is_aborted(core),
         AfterRun::Done if is_aborted(core) => false,
         AfterRun::Done if core.with(|state| state.queues.any_waiting()) => true,

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 
+use super::asking::{Patient, summary_model};
 use super::core::{Answer, Core};
 use super::state::State;
-use crate::ai::Message;
-use crate::entry::Body;
+use crate::session::branch_summary::{Instructions, select, summarise, token_budget};
+use crate::session::compaction::{RESERVE_TOKENS, SummaryError};
+use crate::session::projection::{Entries, Pos};
 use crate::session::protocol::{Command, CommandError, Event, SummaryWish};
+use crate::session::store::SummaryEntry;
 
 pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {
     match command {
@@ -47,29 +51,168 @@ fn tell_tree(core: &Core, state: &State) {
     });
 }
 
+/// A move that was looked at and may be made.
+struct Move {
+    target: Option<String>,
+    leaf: Option<String>,
+    prefill: Option<String>,
+    left: Vec<Pos>,
+    old_leaf: Option<String>,
+}
+
 async fn navigate(
     core: &Arc<Core>,
     target: Option<String>,
-    _summary: SummaryWish,
-    label: Option<String>,
+    mut wish: SummaryWish,
+    mut label: Option<String>,
 ) -> Answer {
-    core.with(|state| {
-        refuse_while_busy(state)?;
-        if state.session.leaf_id().map(|id| id.as_str()) == target.as_deref() {
-            return Ok(moved(None, false));
+    let cancel = core.stop.child_token();
+    let begun = core.with_activity(|state| -> Result<_, CommandError> {
+        let planned = plan(state, target)?;
+        if planned.is_some() {
+            state.summarizing = Some(cancel.clone());
         }
-        let (leaf, prefill) = landing(state, target.as_deref())?;
-        match &leaf {
-            Some(id) => state.session.branch(id)?,
-            None => state.session.reset_leaf(),
-        }
-        if let (Some(label), Some(target)) = (&label, &target) {
-            let id = state.session.append_label(target, Some(label))?;
-            state.tell_entry(core, &id);
-        }
-        tell_tree(core, state);
-        Ok(moved(prefill, false))
+        Ok(planned)
+    })?;
+    let Some(planned) = begun else {
+        return Ok(moved(None, false));
+    };
+    let hooks = &core.config.hooks;
+    let wants = wish != SummaryWish::None && !planned.left.is_empty();
+    let verdict = hooks.before_tree(planned.target.as_deref(), wants).await;
+    label = verdict.label.or(label);
+    if let Some(instructions) = verdict.instructions {
+        wish = SummaryWish::With(instructions);
+    }
+    let summary = match (verdict.cancel, wants, verdict.summary) {
+        (true, ..) => Err(SummaryError::Aborted),
+        (_, false, _) => Ok(None),
+        (_, true, Some(text)) => Ok(Some(SummaryEntry {
+            summary: text,
+            from_hook: Some(true),
+            ..SummaryEntry::default()
+        })),
+        (_, true, None) => summarised(core, &planned.left, &wish, &cancel)
+            .await
+            .map(Some),
+    };
+    let answer = core.with_activity(|state| {
+        state.summarizing = None;
+        let answer = match summary {
+            Ok(summary) => carry_out(core, state, &planned, summary, label.as_deref()),
+            Err(SummaryError::Aborted) => Ok(moved(None, true)),
+            Err(error) => Err(CommandError(format!("Branch summary failed: {error}"))),
+        };
+        state.flush_held(core);
+        answer
+    })?;
+    let new_leaf = core.with(|state| state.session.leaf_id().map(ToString::to_string));
+    hooks
+        .tree_moved(new_leaf.as_deref(), planned.old_leaf.as_deref())
+        .await;
+    Ok(answer)
+}
+
+/// Looks where a move would lead; `None` when the leaf is there already.
+fn plan(state: &State, target: Option<String>) -> Result<Option<Move>, CommandError> {
+    refuse_while_busy(state)?;
+    let session = &state.session;
+    let old_leaf = session.leaf_id().map(ToString::to_string);
+    if old_leaf == target {
+        return Ok(None);
+    }
+    let Some(id) = &target else {
+        return Ok(Some(Move {
+            target,
+            leaf: None,
+            prefill: None,
+            left: session.path(),
+            old_leaf,
+        }));
+    };
+    let pos = session
+        .find(id)
+        .ok_or_else(|| CommandError(format!("Entry {id} not found")))?;
+    let destination = session.destination(pos);
+    let leaf = destination
+        .leaf
+        .and_then(|pos| Entries::id(session, pos))
+        .map(ToString::to_string);
+    Ok(Some(Move {
+        leaf,
+        prefill: destination.prefill,
+        left: session.left_behind(session.leaf(), pos).entries,
+        target,
+        old_leaf,
+    }))
+}
+
+async fn summarised(
+    core: &Arc<Core>,
+    left: &[Pos],
+    wish: &SummaryWish,
+    cancel: &CancellationToken,
+) -> Result<SummaryEntry, SummaryError> {
+    let model = summary_model(core, cancel)
+        .ok_or_else(|| SummaryError::Provider("No model selected".to_owned()))?;
+    let selection = core.with(|state| {
+        let settings = state.resources.settings.effective();
+        let reserve = settings
+            .get("branchSummary")
+            .and_then(|group| group.get("reserveTokens"))
+            .and_then(Value::as_u64)
+            .unwrap_or(RESERVE_TOKENS);
+        let budget = token_budget(model.model.context_window, reserve);
+        select(&state.session, left, budget)
+    });
+    let asker = Patient {
+        core,
+        reason: None,
+        cancel: cancel.clone(),
+    };
+    let instructions = match wish {
+        SummaryWish::With(text) => Instructions::Focus(text),
+        _ => Instructions::None,
+    };
+    let summary = summarise(&asker, &model, &selection, instructions).await?;
+    Ok(SummaryEntry {
+        summary: summary.text,
+        details: Some(summary.details),
+        from_hook: Some(false),
+        usage: summary.usage,
     })
+}
+
+/// Moves the leaf, with a summary of what is left or without.
+fn carry_out(
+    core: &Core,
+    state: &mut State,
+    planned: &Move,
+    summary: Option<SummaryEntry>,
+    label: Option<&str>,
+) -> Answer {
+    let labelled = match summary {
+        Some(summary) => {
+            let leaf = planned.leaf.as_deref();
+            let id = state.session.branch_with_summary(leaf, summary)?;
+            state.tell_entry(core, &id);
+            Some(id.to_string())
+        }
+        None => {
+            match &planned.leaf {
+                Some(id) => state.session.branch(id)?,
+                None => state.session.reset_leaf(),
+            }
+            planned.target.clone()
+        }
+    };
+    if let (Some(label), Some(target)) = (label, labelled) {
+        let id = state.session.append_label(&target, Some(label))?;
+        state.tell_entry(core, &id);
+    }
+    state.restore_tools();
+    tell_tree(core, state);
+    Ok(moved(planned.prefill.clone(), false))
 }
 
 fn refuse_while_busy(state: &State) -> Result<(), CommandError> {
@@ -84,31 +227,6 @@ fn refuse_while_busy(state: &State) -> Result<(), CommandError> {
         ));
     }
     Ok(())
-}
-
-/// Where the leaf goes and what the person may write again: before a message of theirs, on anything else.
-fn landing(
-    state: &State,
-    target: Option<&str>,
-) -> Result<(Option<String>, Option<String>), CommandError> {
-    let Some(target) = target else {
-        return Ok((None, None));
-    };
-    let Some(entry) = state.session.get(target) else {
-        return Err(CommandError(format!("Entry {target} not found")));
-    };
-    let text = match entry.body() {
-        Body::Message(message) => match &message {
-            Message::User(user) => Some(user.content.text("")),
-            _ => None,
-        },
-        Body::CustomMessage(custom) => Some(custom.content.text("")),
-        _ => None,
-    };
-    Ok(match text {
-        Some(text) => (entry.parent_id().map(ToString::to_string), Some(text)),
-        None => (Some(target.to_owned()), None),
-    })
 }
 
 fn moved(prefill: Option<String>, cancelled: bool) -> Value {

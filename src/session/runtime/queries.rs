@@ -9,7 +9,9 @@ use super::models;
 use super::state::State;
 use crate::agent::Queue;
 use crate::ai::{Block, Message, StopReason};
+use crate::session::listing::{self, Scope, SessionDir, SessionInfo};
 use crate::session::protocol::{Command, CommandError};
+use crate::session::search::{Sort, search};
 
 pub(super) async fn answer(core: &Arc<Core>, query: Command) -> Answer {
     match query {
@@ -32,6 +34,11 @@ pub(super) async fn answer(core: &Arc<Core>, query: Command) -> Answer {
         Command::GetCommands => Ok(commands(core)),
         Command::GetForkMessages => Ok(core.with(|state| fork_messages(state))),
         Command::GetEntries { since } => core.with(|state| entries(state, since.as_deref())),
+        Command::GetSessionStats => Ok(core.with(|state| stats(state))),
+        Command::GetTools => Ok(tools(core)),
+        Command::ListSessions { all, query } => list(core, all, query).await,
+        Command::ExportHtml { path } => super::export::html(core, path).await,
+        Command::ExportJsonl { path } => super::export::jsonl(core, path),
         Command::GetTree => Ok(core
             .with(|state| json!({"treeJson": state.session.tree_json(), "leafId": leaf(state)}))),
         other => Err(CommandError(format!("not a query: {other:?}"))),
@@ -137,4 +144,101 @@ fn entries(state: &State, since: Option<&str>) -> Answer {
         .map_err(|_| CommandError(format!("Entry not found: {}", since.unwrap_or_default())))?;
     let entries: Vec<Value> = entries.map(|entry| entry.value()).collect();
     Ok(json!({"entries": entries, "leafId": leaf(state)}))
+}
+
+fn stats(state: &State) -> Value {
+    let stats = state.session.stats();
+    let mut out = Map::new();
+    let mut put = |key: &str, value: Value| drop(out.insert(key.to_owned(), value));
+    if let Some(file) = state.session.file() {
+        put("sessionFile", json!(file));
+    }
+    put("sessionId", state.session.id().into());
+    put("userMessages", stats.user_messages.into());
+    put("assistantMessages", stats.assistant_messages.into());
+    put("toolCalls", stats.tool_calls.into());
+    put("toolResults", stats.tool_results.into());
+    put("totalMessages", stats.total_messages.into());
+    let spent = &stats.spent;
+    put(
+        "tokens",
+        json!({
+            "input": spent.input, "output": spent.output, "cacheRead": spent.cache_read,
+            "cacheWrite": spent.cache_write, "total": spent.total(),
+        }),
+    );
+    put("cost", json!(spent.cost));
+    if let Some(usage) = context_usage(state) {
+        put("contextUsage", usage);
+    }
+    Value::Object(out)
+}
+
+/// How full the context is; unknown right after a compaction.
+fn context_usage(state: &State) -> Option<Value> {
+    let window = state.model.as_ref()?.context_window;
+    if window == 0 {
+        return None;
+    }
+    let tokens = state.session.context().shown_tokens();
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "token counts are far below 2^52"
+    )]
+    let percent = tokens.map(|tokens| tokens as f64 * 100.0 / window as f64);
+    Some(json!({"tokens": tokens, "contextWindow": window, "percent": percent}))
+}
+
+fn tools(core: &Core) -> Value {
+    let active = core.active_tools();
+    let is_active = |name: &str| active.iter().any(|tool| tool.declaration().name == name);
+    let rows: Vec<Value> = core
+        .all_tools()
+        .iter()
+        .map(|tool| {
+            let declaration = tool.declaration();
+            json!({
+                "name": declaration.name, "description": declaration.description,
+                "active": is_active(&declaration.name),
+            })
+        })
+        .collect();
+    json!({ "tools": rows })
+}
+
+/// Sessions of the directory, or all of them, newest first; with a query those that fit it, best first.
+async fn list(core: &Arc<Core>, all: bool, query: Option<String>) -> Answer {
+    let root = core.config.load.places.agent_dir.join("sessions");
+    let (cwd, dir) = core.with(|state| (state.cwd.clone(), state.session_dir(core)));
+    let dir =
+        dir.unwrap_or_else(|| SessionDir::new(&core.config.load.places.agent_dir, &cwd, None));
+    let cancel = core.stop.child_token();
+    let listed = tokio::task::spawn_blocking(move || {
+        let scope = match (all, dir.shared) {
+            (true, true) => Scope::Folder(&dir.path),
+            (true, false) => Scope::All(&root),
+            (false, true) => Scope::FolderFor(&dir.path, &cwd),
+            (false, false) => Scope::Folder(&dir.path),
+        };
+        let sessions = listing::list(scope, &cancel, &mut |_| {});
+        let rows: Vec<Value> = match query.filter(|query| !query.trim().is_empty()) {
+            None => sessions.iter().map(row).collect(),
+            Some(query) => search(&sessions, &query, Sort::Relevance, false)
+                .into_iter()
+                .filter_map(|at| sessions.get(at).map(row))
+                .collect(),
+        };
+        json!({ "sessions": rows })
+    });
+    listed
+        .await
+        .map_err(|error| CommandError(format!("list the sessions: {error}")))
+}
+
+fn row(info: &SessionInfo) -> Value {
+    json!({
+        "path": info.path, "id": info.id, "cwd": info.cwd, "name": info.name, "created": info.created,
+        "modified": info.modified_ms, "messageCount": info.message_count, "firstMessage": info.first_message,
+        "parentSession": info.parent_session,
+    })
 }

@@ -15,7 +15,7 @@ use crate::extensions::Reason;
 use crate::files::agent_dir::real_path;
 use crate::resources::Resources;
 use crate::session::fork::import;
-use crate::session::listing::read_header;
+use crate::session::listing::{self, SessionDir, read_header};
 use crate::session::protocol::{Command, CommandError, Event, NoticeLevel};
 use crate::session::store::{Session, Start, StoreError};
 
@@ -27,6 +27,7 @@ pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {
         Command::Fork { entry } => fork(core, &entry).await,
         Command::Clone => clone(core).await,
         Command::ImportSession { path } => import_file(core, &path).await,
+        Command::Continue => continue_last(core).await,
         Command::DeleteSession { path } => delete(core, &path).await,
         other => Err(CommandError(format!("not built yet: {other:?}"))),
     }
@@ -176,17 +177,36 @@ async fn delete(core: &Core, path: &Path) -> Answer {
             path.display()
         )));
     }
-    let trashed = tokio::process::Command::new("trash")
-        .arg(&path)
-        .stdin(std::process::Stdio::null())
-        .output()
-        .await
-        .is_ok_and(|output| output.status.success());
-    if !trashed || path.exists() {
-        std::fs::remove_file(&path)
-            .map_err(|error| CommandError(format!("delete {}: {error}", path.display())))?;
+    let name = path.display().to_string();
+    let deleted = tokio::task::spawn_blocking(move || listing::delete(&path, "trash")).await;
+    match deleted {
+        Ok(Ok(_)) => Ok(Value::Null),
+        Ok(Err(error)) => Err(CommandError(format!("delete {name}: {error}"))),
+        Err(error) => Err(CommandError(describe(&error))),
     }
-    Ok(Value::Null)
+}
+
+/// Opens the most recent session of the directory.
+async fn continue_last(core: &Arc<Core>) -> Answer {
+    let recent = core.with(|state| {
+        let cwd = &state.cwd;
+        state.session_dir(core)?.most_recent(cwd)
+    });
+    match recent {
+        Some(path) => switch(core, &path).await,
+        None => Err(CommandError::new(
+            "there is no session of this directory yet",
+        )),
+    }
+}
+
+impl State {
+    /// Where the sessions of this directory lie; `None` when they are kept in memory.
+    pub(super) fn session_dir(&self, core: &Core) -> Option<SessionDir> {
+        let agent_dir = &core.config.load.places.agent_dir;
+        let dir = self.session.dir()?;
+        Some(SessionDir::new(agent_dir, &self.cwd, Some(dir)))
+    }
 }
 
 /// Makes a session the active one, after the old one has come to rest.
@@ -205,6 +225,7 @@ pub(super) async fn take_over(core: &Arc<Core>, session: Session, reason: Reason
         state.queues.clear();
         state.held.clear();
         state.beside.clear();
+        state.cwd = session.cwd().to_owned();
         state.session = session;
         begin_session(core, state);
         core.tell(Event::SessionChanged {

@@ -63,8 +63,9 @@ pub(super) struct ActiveRun {
 impl ActiveRun {
     pub(super) fn new(cancel: CancellationToken) -> Self {
         Self {
+            // At shutdown a prompt that was taken already is stored as an aborted turn.
+            aborted: cancel.is_cancelled(),
             cancel,
-            aborted: false,
             attempt: 0,
             retry_wait: None,
             recovered: false,
@@ -234,6 +235,14 @@ impl State {
             core.notice(NoticeLevel::Error, describe(&error));
         }
         self.tell_notices(core);
+    }
+
+    /// Brings the selection of tools in line with what the branch declares; a branch without declarations keeps it.
+    pub(super) fn restore_tools(&mut self) {
+        let system = self.session.context().system();
+        if let Some(tools) = system.and_then(|system| system.tools_added) {
+            self.active_tools = Some(tools.into_iter().map(|tool| tool.name).collect());
+        }
     }
 
     /// Returns what has changed of the prompt since the branch's system messages.

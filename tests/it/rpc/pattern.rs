@@ -12,6 +12,8 @@ pub(super) struct Matcher {
     pub(super) messages: Vec<Value>,
     /// Texts of results and errors are our own here: only their presence counts.
     pub(super) own_wording: bool,
+    /// Commands were sent without waiting for their answers.
+    pub(super) pipelined: bool,
 }
 
 impl Matcher {
@@ -20,6 +22,7 @@ impl Matcher {
             bound: HashMap::new(),
             messages,
             own_wording,
+            pipelined: false,
         }
     }
 
@@ -57,6 +60,17 @@ impl Matcher {
                     &fields["__sections"],
                     &Value::Array(names),
                     &format!("{at}.__sections"),
+                )
+            }
+            (Value::Object(fields), Value::Array(blocks)) if fields.contains_key("__shape") => {
+                let text = blocks
+                    .iter()
+                    .filter_map(|block| block["text"].as_str())
+                    .collect::<Vec<_>>();
+                self.value(
+                    &fields["text"],
+                    &Value::from(text.join("")),
+                    &format!("{at}.text"),
                 )
             }
             (Value::String(pattern), Value::String(text)) => {
@@ -244,8 +258,11 @@ fn sections(text: &str) -> Vec<String> {
             Some(name) => {
                 let close = format!("\n</{name}>");
                 let Some(end) = rest.find(&close) else { break };
+                // The recording counts every tagged line, also the list inside the skills.
+                let inner = rest[..end].contains("\n<available_skills>\n");
                 rest = rest[end + close.len()..].trim_start_matches('\n');
                 names.push(name);
+                names.extend(inner.then(|| "available_skills".to_owned()));
             }
             None => {
                 names.push("preamble".to_owned());

@@ -114,6 +114,7 @@ impl ChatDecoder {
             .map(drop_halves);
         let position = count_of(delta, "index");
         let found = self.find(position, id.as_deref(), name.is_some());
+        let is_new = found.is_none();
         let at = match found {
             Some(at) => at,
             None => {
@@ -142,6 +143,10 @@ impl ChatDecoder {
             }
         }
         match function.get("arguments").or_else(|| function.get("input")) {
+            // Clients count on one delta after the start when name and arguments come apart.
+            Some(Value::String(text)) if text.is_empty() && is_new => {
+                out.empty_call_delta(open.block);
+            }
             Some(Value::String(text)) => out.delta(open.block, text),
             Some(whole @ Value::Object(_)) => out.delta(open.block, &whole.to_string()),
             _ => {}
@@ -151,10 +156,13 @@ impl ChatDecoder {
     /// Finds the call a delta belongs to: by index, else by id, else (a nameless continuation) the last one.
     fn find(&self, position: Option<u64>, id: Option<&str>, named: bool) -> Option<usize> {
         if let Some(position) = position {
-            return self
+            let known = self
                 .calls
                 .iter()
                 .position(|call| call.position == Some(position));
+            // A continuation may have an index although the call began without one.
+            let nameless = self.calls.iter().rposition(|call| call.position.is_none());
+            return known.or(nameless.filter(|_| id.is_none() && !named));
         }
         match id {
             Some(id) => self
@@ -323,9 +331,12 @@ fn take_usage(usage: &Value, out: &mut Assembly) {
         cache_read,
         cache_write,
         reasoning: count_of(answer_details, "reasoning_tokens")
-            .or_else(|| count_of(usage, "reasoning_tokens")),
+            .or_else(|| count_of(usage, "reasoning_tokens"))
+            .or(Some(0)),
         total_tokens: input + output + cache_read + cache_write,
         ..Usage::default()
     });
     take_stated_cost(usage, out);
+    let cost = &mut out.message.usage.cost;
+    cost.total_from_provider.get_or_insert(Value::Bool(false));
 }
