@@ -135,12 +135,13 @@ def mock_servers(llmock, aimock, folder, running):
 
 def cargo_test(names, extra):
     command = ["cargo", "test", "--quiet", "--all-features", "--test", "it", *names, "--", "--nocapture"]
-    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **extra}, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=ROOT, env={**os.environ, "RUST_BACKTRACE": "0", **extra}, capture_output=True, text=True)
     for line in result.stdout.splitlines():
+        line = line.lstrip(".")
         if line.startswith(("ok ", "skipped", "providers/")):
             print(line)
     if result.returncode != 0:
-        print(result.stdout[-4000:], result.stderr[-4000:])
+        print(result.stdout[-4000:], "\n".join(l for l in result.stderr.splitlines()[-12:]))
     return result.returncode == 0
 
 

@@ -108,6 +108,17 @@ async fn tool_loop(model: Model, prompt: &str) -> (AssistantMessage, AssistantMe
     (first, ask(model, messages).await)
 }
 
+/// Asks until the fault shows: the place of a cut is drawn by lot, and one after the last event breaks nothing.
+async fn broken(model: Model) -> AssistantMessage {
+    for _ in 0..20 {
+        let message = ask(model.clone(), vec![user("hello")]).await;
+        if message.stop_reason != StopReason::Stop {
+            return message;
+        }
+    }
+    panic!("the server never broke a stream");
+}
+
 #[tokio::test]
 async fn mock_servers_of_others() {
     let Some(servers) = servers() else {
@@ -157,16 +168,11 @@ async fn mock_servers_of_others() {
             ("malformed", ""),
             ("disconnect", ""),
         ] {
-            let message = ask(at(fault), vec![user("hello")]).await;
+            let message = broken(at(fault)).await;
             let why = message.error_message.clone().unwrap_or_default();
-            assert_eq!(
-                message.stop_reason,
-                StopReason::Error,
-                "{api} {fault}: {message:?}"
-            );
             assert!(
                 why.contains(mark) && retry::is_retryable(&message, 0),
-                "{api} {fault}: {why}"
+                "{api} {fault}: {message:?}"
             );
         }
         println!("ok   llmock {api}: tool loop, 429, truncated, malformed and broken streams");
