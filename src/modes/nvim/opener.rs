@@ -122,6 +122,7 @@ impl Opener {
         let options = ToolOptions {
             command_prefix: settings.shell_command_prefix().map(str::to_owned),
             shell_path: settings.shell_path().map(PathBuf::from),
+            auto_resize_images: settings.image_auto_resize(),
             home: self.setup.places.home.clone(),
             agent_bin_dir: Some(self.setup.places.agent_dir.join("bin")),
             guard: self.setup.guard.clone(),
