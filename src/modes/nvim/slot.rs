@@ -354,7 +354,13 @@ impl Slot {
                 self.state.lock().name.clone_from(name);
             }
             Event::Notice { level, text } => self.outbox.push(notice(level_name(*level), text)),
-            Event::Review(review) => self.review(review),
+            Event::Review(review) => {
+                self.review(review);
+                let asks = self.waits_for_person();
+                if self.status.lock().set_asks(asks) {
+                    self.draw_status();
+                }
+            }
             Event::QueueUpdate {
                 steering,
                 follow_up,

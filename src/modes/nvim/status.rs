@@ -25,7 +25,8 @@ pub struct Status {
     context_pct: Option<f64>,
     retry: Option<(u32, u32)>,
     compacting: bool,
-    approvals: usize,
+    /// A review or a question waits for the person.
+    asks: bool,
     failed: bool,
 }
 
@@ -74,6 +75,11 @@ impl Status {
         })
     }
 
+    /// Says whether the person is waited for; returns whether that is news.
+    pub fn set_asks(&mut self, asks: bool) -> bool {
+        std::mem::replace(&mut self.asks, asks) != asks
+    }
+
     /// Sets the review mode.
     pub fn mode(&mut self, mode: ReviewMode) {
         self.mode = mode;
@@ -117,10 +123,6 @@ impl Status {
                 self.failed = !success;
             }
             Event::Review(ReviewEvent::Mode { mode }) => self.mode = *mode,
-            Event::Review(ReviewEvent::Approval { .. }) => self.approvals += 1,
-            Event::Review(ReviewEvent::ApprovalGone { .. }) => {
-                self.approvals = self.approvals.saturating_sub(1);
-            }
             _ => {}
         }
         *self != before
@@ -128,8 +130,8 @@ impl Status {
 
     /// `run`, `ask`, `idle` or `err`.
     pub fn word(&self) -> &'static str {
-        match (self.run, self.approvals, self.failed) {
-            (_, 1.., _) => "ask",
+        match (self.run, self.asks, self.failed) {
+            (_, true, _) => "ask",
             (Run::Running, ..) => "run",
             (Run::Idle, _, true) => "err",
             (Run::Idle, _, false) => "idle",

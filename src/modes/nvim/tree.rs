@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::chat_view::{Chat, history};
+use super::chat_view::Chat;
 use super::face::{Answer, Answering, Request};
 use super::requests::done;
 use super::slot::Slot;
@@ -126,8 +126,7 @@ fn preview(slot: &Slot, request: &Request) -> Answer {
         return Err(format!("there is no entry {id}"));
     };
     let mut chat = Chat::new("", "");
-    let (_, shown) = history::window(1, |_| Some(entry.clone()));
-    chat.load(&shown, 0);
+    chat.preview(&entry);
     let mut lines = chat.lines();
     if lines.is_empty() {
         let pretty = serde_json::to_string_pretty(&entry).unwrap_or_default();

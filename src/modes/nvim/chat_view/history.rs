@@ -57,6 +57,12 @@ impl Chat {
         *self = before;
     }
 
+    /// Draws one entry by itself.
+    pub fn preview(&mut self, entry: &Json) {
+        self.clear();
+        self.stored(entry);
+    }
+
     fn show(&mut self, entries: &[Json]) {
         for entry in entries {
             self.stored(entry);

@@ -303,7 +303,11 @@ impl Chat {
         self.edit(&id, |block| {
             block.running = None;
             if let Some(header) = block.lines.first_mut() {
-                *header = format!("thinking {}s", (now - since).max(0) / 1000);
+                let seconds = (now - since).max(0) / 1000;
+                *header = match seconds {
+                    0 => "thinking".to_owned(),
+                    _ => format!("thinking {seconds}s"),
+                };
             }
             block.touch(0);
         });
