@@ -195,7 +195,7 @@ impl<'a> Cursor<'a> {
                 b"text" => {
                     filled = cursor
                         .string_or_skip()?
-                        .is_some_and(|text| !text.is_blank())
+                        .is_some_and(|text| !text.is_blank());
                 }
                 _ => cursor.skip()?,
             }

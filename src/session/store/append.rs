@@ -366,7 +366,7 @@ impl Session {
         self.disk = Some(disk);
         match outcome {
             Ok(()) if std::mem::take(&mut self.away) => {
-                self.notices.push(StoreNotice::SavedAgain(path))
+                self.notices.push(StoreNotice::SavedAgain(path));
             }
             Ok(()) => {}
             Err(error) if unborn && error.kind() == io::ErrorKind::AlreadyExists => {
