@@ -170,6 +170,7 @@ fn all_shows_bookkeeping_and_labels_show_where_they_are_set() {
     check(
         BRANCHED,
         |view, session| {
+            session.append_label("a", Some("y")).unwrap();
             session.append_label("d", Some("x")).unwrap();
             view.set_filter(Filter::LabeledOnly);
         },
