@@ -1,10 +1,8 @@
 //! Opens sessions: puts models, tools, the gate and the resources of a directory together.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde_json::Value as Json;
 
 use crate::ai::registry::ModelRegistry;
@@ -12,7 +10,7 @@ use crate::ai::{Model, RequestOptions, ThinkingLevel};
 use crate::extensions::NoHooks;
 use crate::files::agent_dir::Places;
 use crate::resources::settings::{Settings, Trust};
-use crate::resources::trust::{TrustFacts, Verdict, decide};
+use crate::resources::trust::{TrustRules, Verdict};
 use crate::resources::{LoadOptions, ResourceFlags, Resources};
 use crate::review::ReviewMode;
 use crate::review::gate::{Gate, GateConfig, Reviewer, Rule};
@@ -45,8 +43,8 @@ pub struct Opener {
     setup: Setup,
     workspace: Arc<dyn Workspace>,
     gate: Gate,
-    /// Answers about trust that hold until the process ends.
-    trusted: Mutex<HashMap<PathBuf, bool>>,
+    /// Rules and answers about trust of this process.
+    trust: TrustRules,
 }
 
 impl Opener {
@@ -72,9 +70,9 @@ impl Opener {
         }
         Ok(Self {
             gate: Gate::new(gate),
+            trust: TrustRules::new(setup.trust),
             setup,
             workspace,
-            trusted: Mutex::default(),
         })
     }
 
@@ -114,6 +112,7 @@ impl Opener {
             places: self.setup.places.clone(),
             cwd: cwd.to_owned(),
             trust: self.trust(cwd),
+            trust_rules: self.trust.clone(),
             flags: self.setup.flags.clone(),
         };
         let resources = Resources::load(&load);
@@ -122,6 +121,7 @@ impl Opener {
         let options = ToolOptions {
             command_prefix: settings.shell_command_prefix().map(str::to_owned),
             shell_path: settings.shell_path().map(PathBuf::from),
+            auto_resize_images: settings.image_auto_resize(),
             home: self.setup.places.home.clone(),
             agent_bin_dir: Some(self.setup.places.agent_dir.join("bin")),
             guard: self.setup.guard.clone(),
@@ -163,18 +163,16 @@ impl Opener {
 
     /// Where the rules about trust lead for a directory.
     pub fn verdict(&self, cwd: &Path) -> Verdict {
-        let mut asked = self.trusted.lock().get(cwd).copied();
-        asked = asked.or(self.setup.trust);
-        let (facts, trouble) = TrustFacts::gather(&self.setup.places, cwd, asked);
+        let (verdict, trouble) = self.trust.verdict(&self.setup.places, cwd);
         if let Some(trouble) = trouble {
             tracing::warn!("{trouble}");
         }
-        decide(cwd, &facts, [])
+        verdict
     }
 
     /// Takes an answer for the life of this process.
     pub fn trust_once(&self, cwd: &Path, trusted: bool) {
-        self.trusted.lock().insert(cwd.to_owned(), trusted);
+        self.trust.answer(cwd, trusted);
     }
 
     /// The model of a new session: the flag, the settings, else the first one that can be asked.
