@@ -175,6 +175,7 @@ fn all_shows_bookkeeping_and_labels_show_where_they_are_set() {
             view.set_filter(Filter::LabeledOnly);
         },
         expect![[r#"
+            • [y] user: make the lexer return errors
               [x] assistant: done with thiserror
         "#]],
     );
