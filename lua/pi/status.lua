@@ -35,7 +35,7 @@ function M.redraw()
     return
   end
   waiting = true
-  local wait = math.max(0, 250 - (vim.uv.now() - last_redraw))
+  local wait = math.floor(math.max(0, 250 - (vim.uv.now() - last_redraw)))
   vim.defer_fn(function()
     waiting = false
     last_redraw = vim.uv.now()
