@@ -40,6 +40,7 @@ fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
             places,
             cwd,
             trust: Trust::Untrusted,
+            trust_rules: Default::default(),
             flags: ResourceFlags::default(),
         },
         session_dir: None,
