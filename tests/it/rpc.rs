@@ -4,4 +4,5 @@ mod case;
 mod compare;
 mod mock;
 mod pattern;
+mod sdk;
 mod wire;
