@@ -45,10 +45,15 @@ impl Kind {
     }
 }
 
-/// Returns the files that one path of a list stands for; nothing when it does not exist.
+/// Returns the files that one path of a list stands for; nothing when it does not exist or is of another kind.
 pub(super) fn expand_entry(kind: Kind, path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
-        return vec![path.to_owned()];
+        let name = path.to_string_lossy();
+        let fits = match kind {
+            Kind::Extensions => is_extension_name(&name),
+            Kind::Skills | Kind::Prompts => name.ends_with(".md"),
+        };
+        return fits.then(|| path.to_owned()).into_iter().collect();
     }
     match kind {
         Kind::Extensions => extension_dir(path),
@@ -150,8 +155,11 @@ impl<'a> Layers<'a> {
             } else if path.is_dir() {
                 let named = templates::files_in(&path, Depth::Named);
                 files.extend(named.into_iter().map(|file| (file, local_source())));
-            } else {
+            } else if path.extension().is_some_and(|ext| ext == "md") {
                 files.push((path, local_source()));
+            } else {
+                let what = "is no prompt template: the file name must end in .md";
+                diagnostics.push(Diagnostic::new(DiagnosticCode::NotMarkdown, &path, what));
             }
         }
         let mut out: Vec<Template> = Vec::new();

@@ -50,6 +50,22 @@ pub fn needs_trust(places: &Places, cwd: &Path) -> bool {
     !protected_resources(places, cwd).is_empty()
 }
 
+/// Returns one line that names what an undecided project has and that it is not used; for faces that cannot ask.
+pub fn not_used(places: &Places, cwd: &Path) -> Option<String> {
+    let names: Vec<String> = protected_resources(places, cwd)
+        .iter()
+        .map(|path| path.strip_prefix(cwd).unwrap_or(path).display().to_string())
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "{} is not trusted yet, so these are not used: {}; --approve uses them",
+        cwd.display(),
+        names.join(", ")
+    ))
+}
+
 /// The setting `defaultProjectTrust`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultTrust {

@@ -37,7 +37,7 @@ fn marked(text: &str, mark: char) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (_, line) in prose(text) {
         let pieces: Vec<&str> = line.split(mark).collect();
-        for idx in (1..pieces.len().saturating_sub(1)) {
+        for idx in 1..pieces.len().saturating_sub(1) {
             let before = pieces[idx - 1];
             let after = pieces[idx + 1];
             let opens = before.is_empty() || before.ends_with([' ', '(', '\t']);

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use pi_nvim::resources::trust::{
     DefaultTrust, HandlerAnswer, TrustChoice, TrustFacts, TrustStore, Verdict, decide, needs_trust,
+    not_used,
 };
 use serde_json::{Value, json};
 
@@ -150,4 +151,17 @@ fn the_agent_folder_is_no_project() {
     places.agent_dir = world.cwd.join(".pi");
     std::fs::create_dir_all(places.agent_dir.join("skills")).unwrap();
     assert!(!needs_trust(&places, &world.cwd));
+}
+
+#[test]
+fn what_is_not_used_is_named() {
+    let world = World::project();
+    assert_eq!(not_used(&world.places(), &world.cwd), None);
+    world.make(&json!([
+        {"path": "$CWD/.pi/settings.json", "content": "{}"},
+        {"path": "$CWD/.agents/skills", "dir": true},
+    ]));
+    let line = world.placeheld(&not_used(&world.places(), &world.cwd).unwrap());
+    let want = "$CWD is not trusted yet, so these are not used: .pi/settings.json, .agents/skills; --approve uses them";
+    assert_eq!(line, want);
 }
