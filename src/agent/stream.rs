@@ -136,8 +136,12 @@ impl Answer<'_> {
             .await;
     }
 
-    /// A stream that was cut leaves blocks open: their ends are told with what arrived.
+    /// An abort leaves blocks open: their ends are told with what arrived. (A failed answer is thrown away: nobody needs
+    /// its ends, and the reference tells none.)
     async fn tell_missing_ends(&mut self) {
+        if self.partial.message.stop_reason != StopReason::Aborted {
+            return;
+        }
         for index in std::mem::take(&mut self.open) {
             let event = match self.partial.message.content.get(index) {
                 Some(Block::Text(block)) => StreamEvent::TextEnd {

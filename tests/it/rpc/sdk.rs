@@ -17,5 +17,8 @@ fn the_sdk_example_runs_and_is_short() {
     }
     let output = Command::new(example).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && text.contains("Hello from the model."), "{text}");
+    assert!(
+        output.status.success() && text.contains("Hello from the model."),
+        "{text}"
+    );
 }
