@@ -43,7 +43,7 @@ local looks = {
   summary = { sign = '=', ascii = '=', group = 'PiCompaction', body = 'PiThinking' },
   error = { sign = '!', ascii = '!', group = 'PiError', body = 'PiError' },
   note = { sign = 'i', ascii = 'i', group = 'PiNotice', body = 'PiNotice' },
-  empty = { sign = ' ', ascii = ' ', group = 'PiPlaceholder', body = 'PiPlaceholder' },
+  empty = { sign = ' ', ascii = ' ', group = 'PiThinking', body = 'PiThinking' },
 }
 
 ---@param view pi.chat.View

@@ -64,6 +64,35 @@ local function open(position, done)
   end)
 end
 
+--- Remembers where the person is; the result says whether they still are there and not typing. A backend that starts
+--- takes a moment, and in the meantime the person may have gone on with something else.
+---@return fun(): boolean
+local function still_here()
+  local win, tick = vim.api.nvim_get_current_win(), vim.b.changedtick
+  return function()
+    return vim.api.nvim_get_current_win() == win
+      and vim.b.changedtick == tick
+      and vim.api.nvim_get_mode().mode == 'n'
+  end
+end
+
+--- Opens the windows and goes into one of them, unless the person went elsewhere meanwhile.
+---@param position string?
+---@param panel 'chat'|'prompt'
+---@param insert boolean
+---@param before fun()?
+local function open_and_focus(position, panel, insert, before)
+  local here = still_here()
+  open(position, function()
+    if before then
+      before()
+    end
+    if here() then
+      require('pi.window').focus(panel, insert)
+    end
+  end)
+end
+
 --- A mention of the range, or nothing.
 ---@param cx pi.command.Context
 ---@return string?
@@ -89,11 +118,10 @@ local function sender(how)
     local at = mention(cx)
     local text = vim.trim(cx.rest)
     if text == '' then
-      open(nil, function()
+      open_and_focus(nil, 'prompt', true, function()
         if at then
           require('pi.prompt').insert(at .. ' ')
         end
-        require('pi.window').focus('prompt', true)
       end)
       return
     end
@@ -153,6 +181,10 @@ end
 ---@param args string[]
 local function model(args)
   local pattern = table.concat(args, ' ')
+  if pattern == 'local' then
+    require('pi.login').local_models()
+    return
+  end
   ask('model.list', {}, function(result)
     local list = result.models or {} ---@type table[]
     if pattern ~= '' then
@@ -290,9 +322,7 @@ M.subs = {
       if window.is_open() and not args[1] then
         window.close()
       else
-        open(args[1], function()
-          window.focus('prompt', false)
-        end)
+        open_and_focus(args[1], 'prompt', false)
       end
     end,
     complete = prefix_of(positions),
@@ -315,9 +345,7 @@ M.subs = {
         M.execute({ panel })
         return
       end
-      open(nil, function()
-        require('pi.window').focus(panel, panel == 'prompt')
-      end)
+      open_and_focus(nil, panel == 'chat' and 'chat' or 'prompt', panel ~= 'chat')
     end,
     complete = prefix_of(panels),
   },

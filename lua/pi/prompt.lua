@@ -227,7 +227,6 @@ local function sent(state, text, err, result)
   end
   state.talk_back = nil
   state.place, state.draft = nil, nil
-  state.history[#state.history + 1] = text
   -- What was typed since stays.
   if vim.api.nvim_buf_is_valid(state.buf) and text_of(state) == text then
     set_text(state, { '' })
@@ -494,6 +493,19 @@ function M.ops.queue(op)
   end
   draw(state)
   fit(state)
+end
+
+--- A text that was sent, from wherever.
+---@param op { session: string, text: string }
+function M.ops.remember(op)
+  local state = states[op.session]
+  if state then
+    state.history = vim.tbl_filter(function(it)
+      return it ~= op.text
+    end, state.history)
+    state.history[#state.history + 1] = op.text
+    state.place = nil
+  end
 end
 
 ---@return { kind: 'steer'|'after', text: string }[]

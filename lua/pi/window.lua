@@ -8,6 +8,8 @@ local M = {}
 ---@field prompt integer? window
 ---@field back integer? where the person was before
 ---@field here boolean the chat took a window of the person's own
+---@field before integer[]? windows of the tab page before ours were opened
+---@field rest string? what brings their sizes back
 
 ---@type table<integer, pi.window.Layout>
 local layouts = {}
@@ -67,8 +69,8 @@ end
 local function position(wish)
   local want = wish or config.get().window.position
   if (want == 'right' or want == 'left') and vim.o.columns < 140 then
-    -- Side by side needs room for code too.
-    return vim.o.columns >= 100 and want or 'bottom'
+    -- Side by side would leave too little room for code.
+    return 'bottom'
   end
   return want
 end
@@ -90,6 +92,9 @@ end
 function M.prompt_height()
   if vim.o.lines < 30 then
     return 1
+  end
+  if vim.o.lines < 45 and position() == 'bottom' then
+    return 3
   end
   return config.get().window.prompt_height
 end
@@ -144,7 +149,7 @@ local function dress_prompt(win)
       winfixheight = true,
       winfixwidth = true,
       winbar = '',
-      statusline = ' prompt%= <C-s> send  <C-q> after the run  <C-c> stop ',
+      statusline = ' prompt%=<C-s> send  <C-c> stop %<',
       fillchars = 'eob: ',
       scrolloff = 0,
     })
@@ -225,6 +230,10 @@ function M.open(wish)
   if here ~= it.chat and here ~= it.prompt then
     it.back = here
   end
+  if not it.chat and not it.prompt then
+    it.before = vim.api.nvim_tabpage_list_wins(0)
+    it.rest = vim.fn.winrestcmd()
+  end
   local chat_buf = require('pi.chat').buffer(id)
   local prompt_buf = require('pi.prompt').buffer(id)
   keeping_sizes(function()
@@ -249,7 +258,6 @@ end
 --- Hides both; what runs goes on.
 function M.close()
   local it = layout()
-  local rest = vim.fn.winrestcmd()
   keeping_sizes(function()
     for _, win in ipairs({ it.prompt or 0, it.here and 0 or it.chat or 0 }) do
       if win ~= 0 then
@@ -265,7 +273,10 @@ function M.close()
       it.chat = nil
     end
   end)
-  vim.cmd('silent! ' .. rest)
+  -- With other windows than before their sizes are the person's own.
+  if it.rest and vim.deep_equal(it.before, vim.api.nvim_tabpage_list_wins(0)) then
+    vim.cmd('silent! ' .. it.rest)
+  end
 end
 
 ---@return boolean

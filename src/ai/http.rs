@@ -127,10 +127,23 @@ fn builder(rules: ProxyRules) -> reqwest::ClientBuilder {
         .redirect(redirects)
 }
 
-/// Fails for a proxy that cannot be used, before a request is sent past it.
-pub fn check_proxy(env: &EnvLookup, settings: &HttpSettings, url: &Url) -> Result<(), HttpError> {
-    ProxyRules::read(&|name| env(name), settings.proxy.as_deref()).proxy_for(url)?;
-    Ok(())
+/// Returns host and port of the proxy for a URL; fails for one that cannot be used, before a request is sent past it.
+pub fn proxy_of(
+    env: &EnvLookup,
+    settings: &HttpSettings,
+    url: &Url,
+) -> Result<Option<String>, HttpError> {
+    let proxy = ProxyRules::read(&|name| env(name), settings.proxy.as_deref()).proxy_for(url)?;
+    Ok(proxy.map(|proxy| server_of(&proxy)))
+}
+
+/// `host:port`, without what a URL says about users.
+fn server_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port_or_known_default() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
 }
 
 fn user_agent() -> String {
@@ -165,12 +178,12 @@ pub fn deepest(error: &dyn std::error::Error) -> String {
     at.to_string()
 }
 
-/// Turns an error of the client into ours; `url` names the server.
-pub fn transport_error(error: &reqwest::Error, url: &Url) -> HttpError {
+/// Turns an error of the client into ours; `url` names the server, `proxy` the one on the way to it.
+pub fn transport_error(error: &reqwest::Error, url: &Url, proxy: Option<&str>) -> HttpError {
     let host = url.host_str().unwrap_or_default();
-    let server = match url.port_or_known_default() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
+    let server = match proxy {
+        Some(proxy) => format!("{} through the proxy {proxy}", server_of(url)),
+        None => server_of(url),
     };
     let why = deepest(error);
     let lower = why.to_lowercase();

@@ -539,7 +539,7 @@ mod tests {
 
     #[test]
     fn nested_values_end_where_they_end() {
-        let text = r#"{"a":[{"b":1},[2,3.5],"x"],"c":{"d":null},"e":-1e2}"#;
+        let text = r#"{"a":[{"b":1},[2,3.5],"x"],"c":{"d":null},"e":-15e-1}"#;
         let whole: Value = serde_json::from_str(text).unwrap();
         assert_eq!(preview(&[text]), whole);
     }

@@ -17,7 +17,7 @@ use super::model::Model;
 pub use merge::apply_entry;
 
 /// What an entry says about a provider beside its models.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct ProviderConfig {
     /// Name for people.
     pub name: Option<String>,
@@ -29,6 +29,17 @@ pub struct ProviderConfig {
     pub auth_header: bool,
     /// Headers of single models, unresolved.
     pub model_headers: BTreeMap<String, Map<String, Value>>,
+}
+
+/// Without values: a key may stand in any of them.
+impl std::fmt::Debug for ProviderConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProviderConfig")
+            .field("name", &self.name)
+            .field("has_key", &self.api_key.is_some())
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
 }
 
 /// The effective models and what is wrong with the file.

@@ -321,9 +321,9 @@ impl Services {
         Ok(slot.insert(client).clone())
     }
 
-    /// Fails for a proxy of a kind we cannot use.
-    pub(crate) fn check_proxy(&self, url: &Url) -> Result<(), HttpError> {
-        http::check_proxy(&self.env, &self.settings(), url)
+    /// Returns the proxy for a URL; fails for one of a kind we cannot use.
+    pub(crate) fn proxy_of(&self, url: &Url) -> Result<Option<String>, HttpError> {
+        http::proxy_of(&self.env, &self.settings(), url)
     }
 
     /// Resolves the credentials of a request.

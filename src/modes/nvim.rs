@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::workspace::disk::DiskWorkspace;
 
+mod admin;
 pub mod chat_view;
 pub mod editor;
 mod events;

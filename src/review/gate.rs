@@ -25,6 +25,7 @@ use crate::workspace::queue::{Caller, MutationQueue};
 
 mod act;
 mod approve;
+mod commit;
 mod drive;
 mod entry;
 mod policy;

@@ -329,12 +329,11 @@ fn shown_line(line: &[u8]) -> String {
     const MAX: usize = 500;
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let mut text = String::from_utf8_lossy(line).into_owned();
-    if text.len() > MAX {
-        text.truncate(text.floor_char_boundary(MAX));
-        text.push('…');
+    let text = String::from_utf8_lossy(line);
+    match text.char_indices().nth(MAX) {
+        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
+        None => text.into_owned(),
     }
-    text
 }
 
 /// A unified difference, `None` when it has more lines than allowed.

@@ -104,37 +104,4 @@ fn whole_number(value: &Value) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_model_may_have_its_own_numbers() {
-        let settings = json!({
-            "reserveTokens": 5, "modelOverrides": {"p/m": {"keepRecentTokens": 7}, "P/m": {"reserveTokens": 1}},
-        });
-        let read = CompactionSettings::read(&settings, "p", "m").unwrap();
-        assert_eq!(
-            (read.enabled, read.reserve_tokens, read.keep_recent_tokens),
-            (true, 5, 7)
-        );
-        let other = CompactionSettings::read(&settings, "p", "x").unwrap();
-        assert_eq!(
-            (other.reserve_tokens, other.keep_recent_tokens),
-            (5, KEEP_RECENT_TOKENS)
-        );
-    }
-
-    #[test]
-    fn a_wrong_value_is_named() {
-        for bad in [json!(-1), json!(1.5), json!("9"), json!(null), json!(1e300)] {
-            let settings = json!({"modelOverrides": {"p/m": {"reserveTokens": bad}}});
-            let error = CompactionSettings::read(&settings, "p", "m").unwrap_err();
-            assert!(
-                error.contains("compaction.modelOverrides[\"p/m\"].reserveTokens"),
-                "{error}"
-            );
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,8 @@
 //! A session as a file for others: the active branch as JSONL, the whole session as one HTML page.
 
+mod escape;
+mod html;
+
 use std::path::Path;
 
 use super::projection::Entries;
@@ -34,6 +37,42 @@ impl Session {
         self.export_lines(|line| writeln!(out, "{line}"))
             .map_err(failed)?;
         out.flush().map_err(failed)
+    }
+
+    /// Returns the whole session as one HTML page.
+    pub fn export_html(&self) -> String {
+        let mut out = Vec::new();
+        // Writing to memory cannot fail.
+        html::write(self, &mut out).unwrap_or(());
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// Writes the whole session as one HTML page; folders are made as needed, an existing file is replaced.
+    ///
+    /// # Errors
+    /// [`StoreError::Write`].
+    pub fn export_html_to(&self, path: &Path) -> Result<(), StoreError> {
+        use std::io::Write as _;
+        let failed = |source| StoreError::Write {
+            path: path.to_owned(),
+            source,
+        };
+        let mut out = std::io::BufWriter::new(disk::export_file(path).map_err(failed)?);
+        html::write(self, &mut out).map_err(failed)?;
+        out.flush().map_err(failed)
+    }
+
+    /// Returns the name of the page when the person gives none.
+    pub fn html_name(&self) -> String {
+        let base = self.file().and_then(Path::file_stem);
+        let base = base.map_or_else(|| self.id_text().into(), |stem| stem.to_string_lossy());
+        format!("pi-session-{base}.html")
+    }
+
+    /// Returns the name of the JSONL file when the person gives none.
+    pub fn jsonl_name(&mut self) -> String {
+        let time = iso_time(self.now_ms()).replace([':', '.'], "-");
+        format!("session-{time}.jsonl")
     }
 
     fn export_lines(

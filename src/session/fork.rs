@@ -88,6 +88,11 @@ impl Session {
 
     /// Returns what can be forked: every user message with text, in file order, as id and text.
     pub fn fork_candidates(&self) -> Vec<(EntryId, String)> {
+        self.fork_candidates_iter().collect()
+    }
+
+    /// As [`Session::fork_candidates`], one at a time.
+    pub(crate) fn fork_candidates_iter(&self) -> impl Iterator<Item = (EntryId, String)> {
         let is_user = |pos: &Pos| {
             self.facts(*pos)
                 .is_some_and(|facts| facts.is_message(Role::User))
@@ -99,7 +104,7 @@ impl Session {
                 _ => None,
             }
         });
-        texts.filter(|(_, text)| !text.trim().is_empty()).collect()
+        texts.filter(|(_, text)| !text.trim().is_empty())
     }
 
     /// Compaction boundaries that named a label: the label stays behind, so the next kept entry takes its place.

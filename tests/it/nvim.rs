@@ -1,6 +1,9 @@
 //! The Neovim face against a real Neovim.
 
+mod chat;
 mod editor;
 mod harness;
 mod help;
+mod life;
+mod model;
 mod review;

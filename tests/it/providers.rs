@@ -5,5 +5,6 @@ mod compare;
 mod keys;
 mod local;
 mod support;
+mod transport;
 mod units;
 mod wire;

@@ -4,6 +4,8 @@
 mod cuts;
 #[path = "sessions/durability.rs"]
 mod durability;
+#[path = "sessions/export.rs"]
+mod export;
 #[path = "sessions/listing.rs"]
 mod listing;
 #[path = "sessions/load_errors.rs"]

@@ -65,6 +65,7 @@ struct Reading {
     parser: SseParser,
     decoder: Box<dyn Decoder>,
     url: Url,
+    proxy: Option<String>,
     found: Vec<SseEvent>,
 }
 
@@ -198,7 +199,7 @@ impl Driver {
             let body = api.build(&call).map_err(Stop::text)?;
             let url = request_url(&call, &body)?;
             let client = self.services.client()?;
-            self.services.check_proxy(&url)?;
+            let proxy = self.services.proxy_of(&url)?;
             let headers = headers(&*api, &body, &credentials, &self.request)?;
             let text = serde_json::to_vec(&Value::Object(body.json))
                 .map_err(|error| Stop::text(error.to_string()))?;
@@ -207,7 +208,7 @@ impl Driver {
             let answer = unless_cancelled(&cancel, within(limit, send)).await?;
             let failure = match answer {
                 Ok(Ok(response)) if response.status().is_success() => {
-                    self.accept(response, api.decoder(&call), url);
+                    self.accept(response, api.decoder(&call), url, proxy);
                     return Ok(());
                 }
                 Ok(Ok(response)) => {
@@ -224,7 +225,9 @@ impl Driver {
                         wait: asked_wait(&headers),
                     }
                 }
-                Ok(Err(error)) => Failure::transport(&http::transport_error(&error, &url)),
+                Ok(Err(error)) => {
+                    Failure::transport(&http::transport_error(&error, &url, proxy.as_deref()))
+                }
                 Err(limit) => Failure::transport(&HttpError::Timeout(format!(
                     "no response from {} within {} s",
                     url.host_str().unwrap_or_default(),
@@ -260,13 +263,20 @@ impl Driver {
         }
     }
 
-    fn accept(&mut self, response: reqwest::Response, decoder: Box<dyn Decoder>, url: Url) {
+    fn accept(
+        &mut self,
+        response: reqwest::Response,
+        decoder: Box<dyn Decoder>,
+        url: Url,
+        proxy: Option<String>,
+    ) {
         self.out.start();
         self.stage = Stage::Reading(Box::new(Reading {
             response,
             parser: SseParser::default(),
             decoder,
             url,
+            proxy,
             found: Vec::new(),
         }));
     }
@@ -279,7 +289,7 @@ impl Driver {
         let next = within(self.settings.idle_timeout, reading.response.chunk());
         let chunk = match unless_cancelled(&self.request.cancel, next).await? {
             Ok(Ok(chunk)) => chunk,
-            Ok(Err(error)) => return Err(lost(&error, &reading.url)),
+            Ok(Err(error)) => return Err(lost(&error, reading)),
             Err(limit) => {
                 let text = format!(
                     "request timed out: the server sent nothing for {} s",
@@ -344,8 +354,8 @@ impl Failure {
 }
 
 /// The words for a body that broke off.
-fn lost(error: &reqwest::Error, url: &Url) -> Stop {
-    let text = match http::transport_error(error, url) {
+fn lost(error: &reqwest::Error, reading: &Reading) -> Stop {
+    let text = match http::transport_error(error, &reading.url, reading.proxy.as_deref()) {
         HttpError::Connection(why) => {
             format!("connection lost while the answer was streaming: {why}")
         }

@@ -232,6 +232,13 @@ impl Chat {
         self.earlier
     }
 
+    /// Says what to do, while nothing was said yet.
+    pub fn greet(&mut self, text: &str) {
+        if self.is_empty() && self.earlier == 0 {
+            self.put(Block::new("empty", Kind::Empty, text::lines(text)));
+        }
+    }
+
     /// Draws everything anew next time.
     pub fn redraw(&mut self) {
         self.fresh = true;

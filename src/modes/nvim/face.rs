@@ -191,6 +191,19 @@ impl Face {
         slots.live.values().find(same).cloned()
     }
 
+    /// What to do when there is no model yet.
+    pub(super) fn first_steps(&self) -> String {
+        let file = self.opener.places().agent_dir.join("models.json");
+        format!(
+            "Model      No model yet\n\
+             {blank}:Pi login anthropic   (or openai, google, ...) stores a key\n\
+             {blank}:Pi model local       finds a server on this machine\n\
+             {blank}:Pi settings models   opens {} with an example",
+            file.display(),
+            blank = " ".repeat(11),
+        )
+    }
+
     /// Ends all sessions.
     pub async fn shutdown(&self) {
         let slots: Vec<_> = self.slots.lock().live.drain().map(|(_, it)| it).collect();

@@ -10,6 +10,7 @@ use super::requests::done;
 use super::slot::Slot;
 use crate::ai::Block;
 use crate::files::state::{StateDir, fingerprint};
+use crate::review::{ApprovalAnswer, ReviewAction};
 use crate::session::Command;
 use crate::session::protocol::Behavior;
 
@@ -34,9 +35,14 @@ fn send(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
         return done(Err("there is nothing to send".into()));
     };
     let text = text.trim_end().to_owned();
-    let behavior = match request.text("how") {
-        Some("followup") => Behavior::FollowUp,
-        _ => Behavior::Steer,
+    let followup = request.text("how") == Some("followup");
+    if !followup && shell(&text).is_none() && slot.waits_for_person() {
+        return talk_back(slot, &text, request.flag("again"));
+    }
+    let behavior = if followup {
+        Behavior::FollowUp
+    } else {
+        Behavior::Steer
     };
     let images = request.params["images"]
         .as_array()
@@ -46,37 +52,62 @@ fn send(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
         let field = |key: &str| image[key].as_str();
         Some(Block::image(field("data")?, field("mime")?))
     });
-    let command = match shell(&text) {
-        Some((command, exclude_from_context)) => Command::Bash {
-            command: command.to_owned(),
-            exclude_from_context,
-            tag: None,
-        },
-        None => Command::Prompt {
-            text: text.clone(),
-            images: images.collect(),
-            behavior: Some(behavior),
-        },
-    };
-    let shell = matches!(command, Command::Bash { .. });
-    let sent = slot.command(command);
-    let (state, slot) = (face.state.clone(), slot.clone());
-    if shell {
-        remember(&state, &slot, &text);
-        // A shell command answers when it has run; the prompt is free at once.
+    if let Some((command, exclude)) = shell(&text) {
+        let ran = slot.shell(command, exclude);
+        remember(face, slot, &text);
         let outbox = face.outbox.clone();
+        // The prompt is free at once; the answer comes when the command has ended.
         tokio::spawn(async move {
-            if let Err(line) = sent.await {
+            if let Err(line) = ran.await {
                 outbox.push(super::face::notice("error", &line));
             }
         });
         return done(Ok(json!({"disposition": "handled"})));
     }
+    let sent = slot.command(Command::Prompt {
+        text: with_context(&text, &request.params["context"]),
+        images: images.collect(),
+        behavior: Some(behavior),
+    });
+    let (face, slot) = (face.clone(), slot.clone());
     Box::pin(async move {
         let answer = sent.await?;
-        remember(&state, &slot, &text);
+        remember(&face, &slot, &text);
         Ok(answer)
     })
+}
+
+/// A text sent while the run waits only for the person. The first time it asks what is meant; the second time everything
+/// pending is rejected with the text as the reason, which then is not a message as well.
+fn talk_back(slot: &Arc<Slot>, text: &str, again: bool) -> Answering {
+    if !again {
+        let question = "sent while a review waits: the same key again rejects what is pending, with this text as the \
+                        reason; <C-q> keeps reviewing and delivers it after";
+        return done(Ok(json!({ "talk_back": question })));
+    }
+    let gate = slot.runtime.gate();
+    let id = slot.id();
+    let reason = Some(text.to_owned());
+    for (question, _) in gate.questions(Some(&id)) {
+        let reason = reason.clone();
+        gate.answer(question, ApprovalAnswer::Refused { reason });
+    }
+    let rejected = gate.act(ReviewAction::RejectAll {
+        session: Some(id),
+        note: reason,
+    });
+    done(rejected.map(|_| json!({"disposition": "rejected"})))
+}
+
+/// Adds what the text mentions and only Neovim knows (the selection, diagnostics ...), each under its name.
+fn with_context(text: &str, context: &Json) -> String {
+    let mut out = text.to_owned();
+    for item in context.as_array().into_iter().flatten() {
+        if let (Some(name), Some(text)) = (item["name"].as_str(), item["text"].as_str()) {
+            out.push_str(&format!("\n\n<{name}>\n{}\n</{name}>", text.trim_end()));
+        }
+    }
+    out
 }
 
 /// `!cmd` and `!!cmd` are the person's own shell commands; the second stays out of the context.
@@ -131,7 +162,10 @@ fn load_history(state: &StateDir, slot: &Slot) -> Vec<String> {
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
-fn remember(state: &StateDir, slot: &Slot, text: &str) {
+fn remember(face: &Face, slot: &Slot, text: &str) {
+    let state = &face.state;
+    face.outbox
+        .push(json!({"op": "prompt.remember", "session": slot.id(), "text": text}));
     let mut history = load_history(state, slot);
     history.retain(|old| old != text);
     history.push(text.to_owned());

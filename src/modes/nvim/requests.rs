@@ -29,6 +29,9 @@ pub(super) fn start(face: &Arc<Face>, request: Request) -> Answering {
         "session.list" => sessions::list(face, &request),
         "session.delete" => sessions::delete(face, &request),
         name => {
+            if let Some(answering) = super::admin::start(face, &request) {
+                return answering;
+            }
             let slot = match face.slot(request.text("session")) {
                 Ok(slot) => slot,
                 Err(line) => return done(Err(line)),
@@ -49,7 +52,12 @@ fn ensure(face: &Arc<Face>, request: Request) -> Answering {
     {
         return done(Ok(slot.info()));
     }
-    open(face, &request, SessionChoice::New)
+    // After a restart the session goes on from its file; one without a message has none.
+    let stored = request.text("path").map(PathBuf::from);
+    match stored.filter(|path| path.exists()) {
+        Some(path) => open(face, &request, SessionChoice::Open(path)),
+        None => open(face, &request, SessionChoice::New),
+    }
 }
 
 fn open(face: &Arc<Face>, request: &Request, choice: SessionChoice) -> Answering {
@@ -76,11 +84,12 @@ fn of_session(slot: &Arc<Slot>, request: &Request) -> Answering {
         "run.compact" => Ok(Command::Compact {
             instructions: text("instructions"),
         }),
-        "run.bash" => need("command").map(|command| Command::Bash {
-            command,
-            exclude_from_context: request.flag("exclude"),
-            tag: None,
-        }),
+        "run.bash" => {
+            return match request.text("command") {
+                Some(command) => slot.shell(command, request.flag("exclude")),
+                None => done(Err("run.bash: no command given".into())),
+            };
+        }
         "model.list" => Ok(Command::GetAvailableModels),
         "model.set" => need("provider")
             .and_then(|provider| need("id").map(|id| Command::SetModel { provider, id })),
@@ -102,6 +111,7 @@ fn of_session(slot: &Arc<Slot>, request: &Request) -> Answering {
         }),
         "session.import" => need("path").map(|path| Command::ImportSession { path: path.into() }),
         "session.last_answer" => Ok(Command::GetLastAssistantText),
+        "session.all_tools" => Ok(Command::GetTools),
         "session.tools" => match request.params["names"].as_array() {
             Some(names) => Ok(Command::SetActiveTools {
                 names: names

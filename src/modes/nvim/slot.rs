@@ -14,7 +14,7 @@ use super::chat_view::{Chat, Kind, history};
 use super::face::{Answer, Answering, Face, notice};
 use super::outbox::{Outbox, Source};
 use super::status::Status;
-use crate::review::{HunkState, ProposalState, ReviewEvent};
+use crate::review::{HunkState, ProposalState, ReviewEvent, ReviewMode};
 use crate::session::projection::Entries as _;
 use crate::session::tree_view::TreeView;
 use crate::session::{Command, CommandError, Event, NoticeLevel, Runtime};
@@ -134,6 +134,30 @@ impl Slot {
         })
     }
 
+    /// Runs a shell command of the person, shown while it runs.
+    pub fn shell(self: &Arc<Self>, command: &str, exclude_from_context: bool) -> Answering {
+        let tag = format!("shell-{}", uuid::Uuid::new_v4());
+        self.chat.lock().shell(&tag, command, now());
+        self.draw();
+        let answer = self.command(Command::Bash {
+            command: command.to_owned(),
+            exclude_from_context,
+            tag: Some(tag.clone().into()),
+        });
+        let slot = self.clone();
+        Box::pin(async move {
+            let answer = answer.await;
+            if let Err(line) = &answer {
+                let finish = |tool: &mut super::chat_view::tool::ToolBlock| {
+                    tool.finish(line.clone(), None, true);
+                };
+                slot.chat.lock().tool(&tag, finish);
+                slot.draw();
+            }
+            answer
+        })
+    }
+
     /// Reads everything from the session and draws it anew.
     pub(super) async fn reload(self: &Arc<Self>, face: &Arc<Face>) -> Result<(), String> {
         let ask = |command| async {
@@ -153,9 +177,10 @@ impl Slot {
         if !old.is_empty() && old != id {
             self.rename(face, &old, &id);
         }
-        self.load_history(&id);
         self.status.lock().load(&state, &self.cwd);
         self.status.lock().mode(self.runtime.gate().mode());
+        self.load_history(&id);
+        self.greet(&face.first_steps());
         self.refresh_stats();
         self.draw();
         self.draw_status();
@@ -179,6 +204,32 @@ impl Slot {
         let mut chat = Chat::new(id, self.cwd.to_string_lossy());
         chat.load(&entries, first);
         *self.chat.lock() = chat;
+    }
+
+    /// What an empty chat says: what to do, where this is, and which model answers.
+    fn greet(&self, without_model: &str) {
+        let status = self.status.lock();
+        let model = match status.model_name() {
+            Some(model) => format!("Model      {model}"),
+            None => without_model.to_owned(),
+        };
+        drop(status);
+        let mode = match self.runtime.gate().mode() {
+            ReviewMode::Ask => "every edit waits for you before it is written",
+            ReviewMode::Auto => "edits are written at once and listed for you",
+            ReviewMode::Readonly => "edits are refused",
+            ReviewMode::Off => "edits are written at once",
+        };
+        let cwd = self.cwd.to_string_lossy();
+        let at_home = std::env::home_dir().is_some_and(|home| home == self.cwd);
+        let warning = match at_home || self.cwd.parent().is_none() {
+            true => "  (not a project: the agent sees everything below)",
+            false => "",
+        };
+        self.chat.lock().greet(&format!(
+            "Type below and send with <C-s>, or `:Pi ask ...`. `?` lists the keys.\n\n\
+             Directory  {cwd}{warning}\nReview     {mode}\n{model}"
+        ));
     }
 
     /// The part of the active path that ends before `end`.
@@ -212,6 +263,16 @@ impl Slot {
     fn draw_status(self: &Arc<Self>) {
         let key = format!("status:{}", self.id());
         self.outbox.dirty(key, Arc::new(StatusSource(self.clone())));
+    }
+
+    /// Whether the run waits for nothing but the person: what is pending, and the questions that are open.
+    pub(super) fn waits_for_person(&self) -> bool {
+        let gate = self.runtime.gate();
+        let id = self.id();
+        let open = |state| matches!(state, ProposalState::Open | ProposalState::Waiting);
+        let proposals = gate.proposals(Some(&id));
+        !gate.questions(Some(&id)).is_empty()
+            || proposals.iter().any(|it| open(it.state) && !it.unreviewed)
     }
 
     /// Draws the whole chat again.
@@ -303,7 +364,7 @@ impl Slot {
                     "steering": steering, "follow_up": follow_up});
                 self.outbox.set(key, op);
             }
-            Event::BashUpdate { .. } => {}
+            Event::ModelChanged { .. } => self.greet(&face.first_steps()),
             Event::AgentSettled { .. } | Event::TurnEnd { .. } | Event::CompactionEnd { .. } => {
                 self.chat.lock().apply(event, now());
                 self.refresh_stats();

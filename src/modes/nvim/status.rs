@@ -65,6 +65,15 @@ impl Status {
         }
     }
 
+    /// The selected model.
+    pub fn model_name(&self) -> Option<String> {
+        let id = self.model.as_deref()?;
+        Some(match &self.provider {
+            Some(provider) => format!("{provider}/{id}"),
+            None => id.to_owned(),
+        })
+    }
+
     /// Sets the review mode.
     pub fn mode(&mut self, mode: ReviewMode) {
         self.mode = mode;

@@ -10,37 +10,30 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::super::merge::Moved;
-use super::super::records::{CommitRecord, KeptResult, content_name};
-use super::super::report::{Settled, Settlement, stale_text};
 use super::super::{
     ChangeResult, ChangeTool, HunkState, PlanFn, Planned, ProposalId, ProposalState, ReviewEvent,
     hunks,
 };
-use super::entry::{Entry, Ids, Merged, Work, Written};
+use super::entry::{Entry, Ids, Work};
 use super::policy::Verdict;
 use super::{Reviewer, Shared, State, undo};
 use crate::agent::{ErrorClass, ToolError, ToolOutput};
 use crate::files::errno::describe;
 use crate::files::replace::is_read_only;
-use crate::files::state::fingerprint;
-use crate::workspace::disk::read_state;
 use crate::workspace::queue::{Place, QueueError, Ticket};
-use crate::workspace::{Commit, CommitOutcome, FileState, Origin};
-
-/// How often a commit merges again because the file moved under it.
-const MAX_ROUNDS: usize = 5;
+use crate::workspace::{FileState, Origin};
 
 /// How a proposal ends.
-enum End {
+pub(super) enum End {
     Cancelled,
     Failed(ToolError),
     /// All hunks were given up as stale.
-    Stale(ToolOutput),
-    Done(ToolOutput),
+    Stale(Box<ToolOutput>),
+    Done(Box<ToolOutput>),
 }
 
 /// What a commit came to.
-enum Step {
+pub(super) enum Step {
     End(End),
     /// Back to the person, with one line that says why, and what the model is told if there is no person.
     Again(String, ToolError),
@@ -93,15 +86,15 @@ pub(super) async fn carry(
     result
 }
 
-struct Driver {
-    shared: Arc<Shared>,
-    id: ProposalId,
+pub(super) struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: ProposalId,
     cancel: CancellationToken,
     wake: Arc<Notify>,
 }
 
 impl Driver {
-    fn look<R>(&self, look: impl FnOnce(&mut Entry) -> R) -> Result<R, End> {
+    pub(super) fn look<R>(&self, look: impl FnOnce(&mut Entry) -> R) -> Result<R, End> {
         // The entry of a proposal outlives its task; without it there is nothing left to do.
         self.shared.look(self.id, look).ok_or(End::Cancelled)
     }
@@ -154,11 +147,11 @@ impl Driver {
                 format!("{start} Do not retry the same change; ask or propose something different.")
             }
         };
-        End::Done(ToolOutput {
+        End::Done(Box::new(ToolOutput {
             is_error: true,
             terminate: reason.is_none() && self.shared.stop_on_reject,
             ..ToolOutput::text(text)
-        })
+        }))
     }
 
     /// Reads the base, lets the tool compute its target and makes hunks. Returns whether a person decides.
@@ -296,239 +289,12 @@ impl Driver {
         }
     }
 
-    async fn commit(&self, place: &Place) -> Result<Step, End> {
-        let nothing = self.look(|entry| {
-            entry.state = ProposalState::Applying;
-            entry.count(HunkState::Accepted) == 0
-        })?;
-        self.shared.state.lock().changed(self.id);
-        if nothing {
-            return self.nothing_to_write().map(Step::End);
-        }
-        let _lock = self.shared.queue.write_lock(place.key()).await;
-        for _ in 0..MAX_ROUNDS {
-            match self.round(place).await? {
-                Some(step) => return Ok(step),
-                None => continue,
-            }
-        }
-        let path = self.look(|entry| {
-            entry.notice = None;
-            if let Some(work) = &mut entry.work {
-                for piece in &mut work.pieces {
-                    if piece.hunk.state == HunkState::Accepted {
-                        piece.before_stale = HunkState::Pending;
-                        piece.hunk.state = HunkState::Stale;
-                    }
-                }
-            }
-            entry.path_given.clone()
-        })?;
-        Ok(Step::Again(
-            format!("{path} keeps changing while it is written; decide again when it is quiet"),
-            ToolError::new(ErrorClass::Stale, stale_text(&path)),
-        ))
-    }
-
-    /// Every hunk was refused or given up, or there never was one.
-    fn nothing_to_write(&self) -> Result<End, End> {
-        let shared = &self.shared;
-        self.look(|entry| {
-            let all_stale = entry.work.as_ref().is_some_and(|work| {
-                !work.pieces.is_empty()
-                    && work
-                        .pieces
-                        .iter()
-                        .all(|piece| piece.hunk.state == HunkState::Stale)
-            });
-            let unchanged = entry
-                .work
-                .as_ref()
-                .map(|work| Arc::clone(&work.current.bytes))
-                .unwrap_or_default();
-            let output = report(shared, entry, &unchanged, &unchanged);
-            if all_stale {
-                End::Stale(output)
-            } else {
-                End::Done(output)
-            }
-        })
-    }
-
-    /// Merges onto the file as it is and writes. `None` when it moved in between.
-    async fn round(&self, place: &Place) -> Result<Option<Step>, End> {
-        let (tool, path) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
-        let current = match self.shared.workspace.state(place.key()).await {
-            Ok(current) => current,
-            Err(error) => {
-                let error = io_error(tool, &path, Some(place.key()), &error);
-                return Ok(Some(self.write_failed(error)?));
-            }
-        };
-        self.shared.take_in(self.id, current).await;
-        let stale = self.look(|entry| {
-            entry.work.as_ref().map_or(0, |work| {
-                work.pieces
-                    .iter()
-                    .filter(|piece| !piece.is_decided())
-                    .count()
-            })
-        })?;
-        if stale > 0 {
-            return Ok(Some(Step::Again(
-                format!("{path} changed: {stale} hunk(s) are in conflict with what it says now"),
-                ToolError::new(ErrorClass::Stale, stale_text(&path)),
-            )));
-        }
-        let prepared = self.prepare(place.key())?;
-        let before = prepared.commit.base.clone();
-        let target = Arc::clone(&prepared.commit.target);
-        self.shared.keep(&before, &prepared.record).await;
-        let outcome = self.shared.workspace.commit(prepared.commit).await;
-        let step = match outcome {
-            CommitOutcome::Written { on_disk } => {
-                self.written(before, target, &on_disk, prepared.record)
-                    .await?
-            }
-            CommitOutcome::Moved => {
-                self.shared.forget(&prepared.record).await;
-                return Ok(None);
-            }
-            CommitOutcome::Failed(error) => {
-                self.shared.forget(&prepared.record).await;
-                self.write_failed(io_error(tool, &path, Some(place.key()), &error))?
-            }
-            CommitOutcome::Unknown => {
-                self.look_at_disk(place, before, target, prepared.record)
-                    .await?
-            }
-        };
-        Ok(Some(step))
-    }
-
-    fn prepare(&self, key: &Path) -> Result<Prepared, End> {
-        let shared = &self.shared;
-        self.look(|entry| {
-            let (force, session) = (entry.force, entry.session.clone());
-            let work = entry.work.as_mut()?;
-            let Merged { target, edits } = work.merged();
-            let base = work.current.clone();
-            // What the model is told if all goes well; written down before the write, because the program may not
-            // live to say it.
-            let output = report(shared, entry, &target, &target);
-            let record = CommitRecord {
-                session,
-                call_id: entry.call_id.clone(),
-                path_given: entry.path_given.clone(),
-                path: key.to_owned(),
-                before: content_name(&base),
-                after: fingerprint(&target),
-                done: None,
-                decisions: output
-                    .details
-                    .as_ref()
-                    .and_then(|details| details.get("review"))
-                    .cloned()
-                    .unwrap_or_default(),
-                result: KeptResult::of(&output),
-            };
-            let commit = Commit {
-                path: key.to_owned(),
-                base,
-                target,
-                edits,
-                force,
-            };
-            Some(Prepared { commit, record })
-        })?
-        .ok_or(End::Cancelled)
-    }
-
-    async fn written(
-        &self,
-        before: FileState,
-        after: Arc<[u8]>,
-        on_disk: &Arc<[u8]>,
-        mut record: CommitRecord,
-    ) -> Result<Step, End> {
-        let shared = &self.shared;
-        let (output, path) = self.look(|entry| {
-            let output = report(shared, entry, &after, on_disk);
-            entry.written = Some(Written {
-                before,
-                after: Arc::clone(&after),
-            });
-            entry.notice = None;
-            (output, entry.real_path.clone())
-        })?;
-        record.done = Some(fingerprint(on_disk));
-        record.result = KeptResult::of(&output);
-        shared.store(record).await;
-        shared
-            .state
-            .lock()
-            .emit(&ReviewEvent::FileWritten { path, by: "agent" });
-        Ok(Step::End(End::Done(output)))
-    }
-
-    /// Nothing was written: accepted hunks are pending again and nothing is told to the model yet.
-    fn write_failed(&self, error: ToolError) -> Result<Step, End> {
-        self.look(|entry| {
-            for piece in entry.work.iter_mut().flat_map(|work| &mut work.pieces) {
-                if piece.hunk.state == HunkState::Accepted {
-                    piece.hunk.state = HunkState::Pending;
-                    piece.retry = true;
-                }
-            }
-            let hint = if !entry.force && is_read_only(&entry.real_path) {
-                "; it is read-only, write anyway?"
-            } else {
-                ""
-            };
-            Step::Again(format!("{}{hint}", error.message), error)
-        })
-    }
-
-    /// The editor went away before it answered: the disk says what became of the write.
-    async fn look_at_disk(
-        &self,
-        place: &Place,
-        before: FileState,
-        target: Arc<[u8]>,
-        record: CommitRecord,
-    ) -> Result<Step, End> {
-        let key = place.key().to_owned();
-        let now = tokio::task::spawn_blocking(move || read_state(&key))
-            .await
-            .map_err(|error| End::Failed(crashed(&error)))?;
-        let path = record.path_given.clone();
-        match now {
-            Ok(now) if now.bytes == target && now.origin == Origin::Disk => {
-                self.written(before, Arc::clone(&target), &target, record)
-                    .await
-            }
-            Ok(now) if content_name(&now) == content_name(&before) => {
-                self.shared.forget(&record).await;
-                Ok(Step::End(End::Failed(ToolError::new(
-                    ErrorClass::Aborted,
-                    format!("The editor closed before {path} was written; nothing was written."),
-                ))))
-            }
-            _ => Ok(Step::End(End::Failed(ToolError::new(
-                ErrorClass::Aborted,
-                format!(
-                    "The editor closed while {path} was being written, and the file is neither as before nor as proposed. Read {path} again before editing it."
-                ),
-            )))),
-        }
-    }
-
     fn settle(&self, end: End) -> ChangeResult {
         let (state, result) = match end {
             End::Cancelled => (ProposalState::Cancelled, Err(ToolError::aborted())),
             End::Failed(error) => (ProposalState::Failed, Err(error)),
-            End::Stale(output) => (ProposalState::Failed, Ok(output)),
-            End::Done(output) => (ProposalState::Done, Ok(output)),
+            End::Stale(output) => (ProposalState::Failed, Ok(*output)),
+            End::Done(output) => (ProposalState::Done, Ok(*output)),
         };
         let written = {
             let mut gate = self.shared.state.lock();
@@ -589,11 +355,6 @@ impl State {
         token.cancel();
         written
     }
-}
-
-struct Prepared {
-    commit: Commit,
-    record: CommitRecord,
 }
 
 /// What planning needs to know.
@@ -677,76 +438,6 @@ impl Shared {
             }
         }
     }
-
-    /// Keeps the text from before a write and the record of it. Trouble is logged and does not stop the write: a state
-    /// folder that cannot be written must not make every change impossible.
-    async fn keep(&self, before: &FileState, record: &CommitRecord) {
-        let (checkpoints, records) = (self.checkpoints.clone(), self.records.clone());
-        let (bytes, record) = (Arc::clone(&before.bytes), record.clone());
-        let kept = tokio::task::spawn_blocking(move || {
-            if let Some(checkpoints) = checkpoints {
-                checkpoints.keep(&bytes)?;
-            }
-            records.map_or(Ok(()), |records| records.write(&record))
-        });
-        log_trouble(kept.await);
-    }
-
-    async fn store(&self, record: CommitRecord) {
-        let records = self.records.clone();
-        let stored = tokio::task::spawn_blocking(move || {
-            records.map_or(Ok(()), |records| records.write(&record))
-        });
-        log_trouble(stored.await);
-    }
-
-    async fn forget(&self, record: &CommitRecord) {
-        let (records, record) = (self.records.clone(), record.clone());
-        let dropped = tokio::task::spawn_blocking(move || {
-            records.map_or(Ok(()), |records| {
-                records.drop_record(&record.session, &record.call_id)
-            })
-        });
-        log_trouble(dropped.await);
-    }
-}
-
-fn log_trouble(outcome: Result<std::io::Result<()>, tokio::task::JoinError>) {
-    match outcome {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!(%error, "the state folder cannot be written"),
-        Err(error) => tracing::error!(%error, "the state folder was not written"),
-    }
-}
-
-/// What the model is told, for the texts after the write.
-fn report(shared: &Shared, entry: &Entry, after: &[u8], on_disk: &[u8]) -> ToolOutput {
-    let Some(work) = &entry.work else {
-        return ToolOutput::default();
-    };
-    let settled: Vec<Settled> = work
-        .pieces
-        .iter()
-        .map(|piece| Settled {
-            hunk: piece.hunk.clone(),
-            after: piece.after_range(),
-        })
-        .collect();
-    Settlement {
-        path: &entry.path_given,
-        mode: entry.mode,
-        reviewed: entry.reviewed,
-        hunks: &settled,
-        success: &work.success,
-        details: work.details.as_ref(),
-        before: &work.current.bytes,
-        after,
-        on_disk,
-        proposed: &work.proposed,
-        user_edited: work.user_edited,
-        stop_on_reject: shared.stop_on_reject,
-    }
-    .output()
 }
 
 /// What the person should know before accepting.
@@ -786,7 +477,7 @@ fn queue_error(path: &str, error: QueueError) -> ToolError {
 }
 
 /// One line for the model: errno, what, which file.
-fn io_error(
+pub(super) fn io_error(
     tool: ChangeTool,
     path: &str,
     real_path: Option<&Path>,

@@ -151,7 +151,7 @@ fn display(windows: &[Window<'_>], width: usize) -> String {
                 if !is_first {
                     context(window, gap.start..gap.start + CONTEXT, width, &mut rows);
                 }
-                if (is_first && gap.len() > CONTEXT) || !is_first {
+                if !is_first || gap.len() > CONTEXT {
                     mark(&marker, &mut rows);
                 }
                 let from = gap.end.saturating_sub(CONTEXT).max(gap.start);

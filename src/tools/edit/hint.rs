@@ -6,7 +6,7 @@ use memchr::memmem;
 
 /// Lines that are compared; a hint is not worth more.
 const MAX_LINES: usize = 20_000;
-/// Bytes of a line that are compared and shown.
+/// Characters of a line that are compared and shown.
 const MAX_LINE: usize = 120;
 /// Places that are named.
 const MAX_PLACES: usize = 5;
@@ -50,10 +50,16 @@ fn continues_otherwise(text: &str, wanted: &str, number: usize) -> String {
     )
 }
 
+/// The beginning of a line that is worth a look.
+fn beginning(line: &str) -> &str {
+    match line.char_indices().nth(MAX_LINE) {
+        Some((cut, _)) => line.get(..cut).unwrap_or_default(),
+        None => line,
+    }
+}
+
 fn words(line: &str) -> Vec<&str> {
-    let line = line
-        .get(..line.floor_char_boundary(MAX_LINE))
-        .unwrap_or(line);
+    let line = beginning(line);
     line.split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty())
         .collect()
@@ -78,9 +84,11 @@ fn likeness(wanted: &[&str], candidate: &str) -> f64 {
 
 fn shown(line: &str) -> String {
     let line = line.trim();
-    match line.get(..line.floor_char_boundary(MAX_LINE)) {
-        Some(start) if start.len() < line.len() => format!("{start}…"),
-        _ => line.to_owned(),
+    let start = beginning(line);
+    if start.len() < line.len() {
+        format!("{start}…")
+    } else {
+        line.to_owned()
     }
 }
 

@@ -280,7 +280,7 @@ fn login_writes_through_a_symlink_under_one_lock() {
         .map(|n| {
             let dir = dir.clone();
             std::thread::spawn(move || {
-                auth::login(&dir, &format!("p{n}"), &format!("key-{n}").into()).unwrap()
+                auth::login(&dir, &format!("p{n}"), &format!("key-{n}").into()).unwrap();
             })
         })
         .collect();

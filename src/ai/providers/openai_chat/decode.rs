@@ -156,10 +156,13 @@ impl ChatDecoder {
     /// Finds the call a delta belongs to: by index, else by id, else (a nameless continuation) the last one.
     fn find(&self, position: Option<u64>, id: Option<&str>, named: bool) -> Option<usize> {
         if let Some(position) = position {
-            return self
+            let known = self
                 .calls
                 .iter()
                 .position(|call| call.position == Some(position));
+            // A continuation may have an index although the call began without one.
+            let nameless = self.calls.iter().rposition(|call| call.position.is_none());
+            return known.or(nameless.filter(|_| id.is_none() && !named));
         }
         match id {
             Some(id) => self

@@ -83,12 +83,18 @@ impl Chat {
                 delay_ms,
                 error,
             } => {
-                let line = format!("{}  retry {attempt}/{max_attempts}", first_line(error, 160));
+                let error = first_line(&plain_error(error), 160);
+                let line = format!("{error}  retry {attempt}/{max_attempts}");
                 let mut block = Block::new("retry", Kind::Error, vec![line]);
                 block.until = Some(now + i64::try_from(*delay_ms).unwrap_or(0));
                 self.put(block);
             }
             Event::RetryEnd { .. } => self.remove("retry"),
+            Event::BashUpdate { tag, delta } => {
+                if let Some(tag) = tag.as_ref().and_then(Json::as_str) {
+                    self.tool(tag, |tool| tool.output.push_str(delta));
+                }
+            }
             Event::EntryAppended { entry } => self.entry(entry),
             Event::AgentSettled { aborted } => self.settled(*aborted, now),
             Event::ExtensionError { path, event, error } => {
@@ -186,7 +192,8 @@ impl Chat {
                 } else {
                     error
                 };
-                self.note(Kind::Error, &super::text::clip_to(text, 1_000));
+                let text = plain_error(text);
+                self.note(Kind::Error, &super::text::clip_to(&text, 1_000));
             }
             StopReason::Aborted => self.note(Kind::Error, "aborted"),
             StopReason::Length => {
@@ -349,7 +356,7 @@ impl Chat {
         let open: Vec<String> = self
             .tools
             .iter()
-            .filter(|(_, tool)| !tool.state.is_final())
+            .filter(|(_, tool)| !tool.state.is_final() && !tool.started_by_person)
             .map(|(id, _)| id.clone())
             .collect();
         for id in open {
@@ -378,6 +385,13 @@ impl Chat {
                 Some(count) if count > 0 => format!("compacted {} tokens", tokens(count)),
                 _ => "compacted".to_owned(),
             },
+            // The person's own commands: no other event tells of them.
+            Some("message") if entry["message"]["role"] == "bashExecution" => {
+                let message = Message::from_value(entry["message"].clone());
+                self.shell_done(entry["message"]["command"].as_str().unwrap_or_default());
+                self.message(&message, id, Some(id));
+                return;
+            }
             Some("branch_summary") => "summary of the branch that was left".to_owned(),
             _ => return,
         };
@@ -387,6 +401,28 @@ impl Chat {
         block.entry = Some(id.to_owned());
         block.closed = true;
         self.put(block);
+    }
+
+    /// A command of the person starts to run; `tag` comes back with its output.
+    pub fn shell(&mut self, tag: &str, command: &str, now: i64) {
+        self.tool(tag, |tool| {
+            tool.name = "bash".into();
+            tool.args = serde_json::json!({ "command": command });
+            tool.started = Some(now);
+            tool.started_by_person = true;
+        });
+    }
+
+    /// The command is stored: the entry is drawn in the place of what ran.
+    fn shell_done(&mut self, command: &str) {
+        let runs = |tool: &ToolBlock| {
+            tool.started_by_person && tool.args["command"].as_str() == Some(command)
+        };
+        let ran = self.tools.iter().find(|(_, tool)| runs(tool));
+        if let Some(tag) = ran.map(|(tag, _)| tag.clone()) {
+            self.tools.remove(&tag);
+            self.remove(&format!("call:{tag}"));
+        }
     }
 
     /// A message that is no answer and no tool result.
@@ -412,6 +448,22 @@ impl Chat {
         };
         block.entry = entry.map(str::to_owned);
         self.put(block);
+    }
+}
+
+/// An error of a server without the JSON around its message.
+fn plain_error(text: &str) -> String {
+    let Some((head, Ok(body))) = text
+        .find('{')
+        .and_then(|at| text.split_at_checked(at))
+        .map(|(head, body)| (head, serde_json::from_str::<Json>(body)))
+    else {
+        return text.to_owned();
+    };
+    let message = [&body["error"]["message"], &body["message"]];
+    match message.into_iter().find_map(Json::as_str) {
+        Some(message) => format!("{head}{message}"),
+        None => text.to_owned(),
     }
 }
 

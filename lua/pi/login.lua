@@ -1,0 +1,185 @@
+--- Keys of providers, trust in a project, and the files of settings.
+local notice = require('pi.notice')
+local rpc = require('pi.rpc')
+
+local M = {}
+
+--- Providers offered for completion; any other name works too.
+M.PROVIDERS = {
+  'anthropic',
+  'openai',
+  'google',
+  'openrouter',
+  'groq',
+  'mistral',
+  'deepseek',
+  'xai',
+  'cerebras',
+}
+
+--- Asks the backend, started first when it does not run.
+---@param name string
+---@param params table
+---@param done fun(result: any)
+local function ask(name, params, done)
+  require('pi.backend').start(function(err)
+    if err then
+      notice.say(err, 'error')
+      return
+    end
+    rpc.request(name, params, function(failed, result)
+      if failed then
+        notice.say(failed, 'error')
+      else
+        done(result)
+      end
+    end)
+  end)
+end
+
+--- Selects a model of a provider when the session has none yet.
+---@param provider string
+---@param id string?
+local function adopt(provider, id)
+  local status = require('pi.status').data()
+  if type(id) == 'string' and status and not status.model then
+    require('pi.session').request('model.set', { provider = provider, id = id }, function(err)
+      if err then
+        notice.say(err, 'error')
+      end
+    end)
+  end
+end
+
+---@param provider string?
+function M.login(provider)
+  if not provider then
+    vim.ui.select(M.PROVIDERS, { prompt = 'Provider', kind = 'pi.provider' }, function(it)
+      if it then
+        M.login(it)
+      end
+    end)
+    return
+  end
+  -- Not `vim.ui.input`: what is typed there is shown, and kept in a history.
+  local key = vim.fn.inputsecret('Key for ' .. provider .. ': ')
+  if key == '' then
+    return
+  end
+  ask('auth.login', { provider = provider, key = key }, function(result)
+    notice.say('the key for ' .. provider .. ' is stored')
+    adopt(provider, result.model)
+  end)
+end
+
+---@param provider string?
+function M.logout(provider)
+  if provider then
+    ask('auth.logout', { provider = provider }, function(result)
+      notice.say(
+        result.gone and ('the key for ' .. provider .. ' is removed') or 'there was no key'
+      )
+    end)
+    return
+  end
+  ask('auth.status', {}, function(result)
+    local names = {} ---@type string[]
+    for _, row in ipairs(result.providers) do
+      if row.configured then
+        names[#names + 1] = row.provider
+      end
+    end
+    if #names == 0 then
+      notice.say('no provider has a key')
+      return
+    end
+    vim.ui.select(names, { prompt = 'Remove the key of', kind = 'pi.provider' }, function(it)
+      if it then
+        M.logout(it)
+      end
+    end)
+  end)
+end
+
+--- Looks for model servers on this machine and lets the person choose.
+function M.local_models()
+  ask('auth.local', {}, function(result)
+    if #result.models == 0 then
+      notice.say(
+        'no server answers here (llama.cpp 8080, Ollama 11434, LM Studio 1234, vLLM 8000)',
+        'warn'
+      )
+      return
+    end
+    vim.ui.select(result.models, {
+      prompt = 'Local model',
+      kind = 'pi.model',
+      format_item = function(it)
+        return it.provider .. '/' .. it.id
+      end,
+    }, function(it)
+      if it then
+        require('pi.session').request('model.set', it, function(err)
+          notice.say(err or ('model: ' .. it.provider .. '/' .. it.id), err and 'error' or 'info')
+        end)
+      end
+    end)
+  end)
+end
+
+---@return string
+local function cwd()
+  local info = require('pi.session').info()
+  return info and info.cwd or require('pi.backend').cwd()
+end
+
+---@param choice integer
+local function answer(choice)
+  ask('trust.answer', { cwd = cwd(), choice = choice }, function(result)
+    notice.say(result.trusted and 'this project is trusted' or 'this project is not trusted')
+    if vim.t.pi_session then
+      require('pi.command').execute({ 'reload' })
+    end
+  end)
+end
+
+local words = { yes = 1, once = 3, no = 4 }
+
+--- Says what the project would have loaded, and takes the answer.
+---@param word string?
+function M.trust(word)
+  if word then
+    local choice = words[word]
+    if choice then
+      answer(choice)
+    else
+      notice.say('`:Pi trust yes`, `once` or `no`', 'warn')
+    end
+    return
+  end
+  ask('trust.ask', { cwd = cwd() }, function(result)
+    if #result.resources == 0 then
+      notice.say('this project has nothing of its own that would be loaded')
+      return
+    end
+    local names = vim.tbl_map(function(path)
+      return vim.fn.fnamemodify(path, ':~:.')
+    end, result.resources)
+    local prompt = 'This project brings ' .. table.concat(names, ', ')
+    vim.ui.select(result.choices, { prompt = prompt, kind = 'pi.confirm' }, function(_, index)
+      if index then
+        answer(index)
+      end
+    end)
+  end)
+end
+
+--- Opens a settings file.
+---@param which string?
+function M.settings(which)
+  ask('settings.file', { which = which }, function(result)
+    require('pi.window').edit(result.path)
+  end)
+end
+
+return M

@@ -1,0 +1,386 @@
+//! The one path to the disk: merge, record, write, tell.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::records::{CommitRecord, KeptResult, content_name};
+use super::super::report::{Settled, Settlement, stale_text};
+use super::super::{DetailsFn, HunkState, ProposalState, ReviewEvent, ReviewMode};
+use super::Shared;
+use super::drive::{Driver, End, Step, crashed, io_error};
+use super::entry::{Entry, Merged, Written};
+use crate::agent::{ErrorClass, ToolError, ToolOutput};
+use crate::files::replace::is_read_only;
+use crate::files::state::fingerprint;
+use crate::workspace::disk::read_state;
+use crate::workspace::queue::Place;
+use crate::workspace::{Commit, CommitOutcome, FileState, Origin};
+
+/// How often a commit merges again because the file moved under it.
+const MAX_ROUNDS: usize = 5;
+
+/// A write that is decided, and what is told about it if it succeeds.
+struct Prepared {
+    facts: Facts,
+    commit: Commit,
+    record: CommitRecord,
+    output: ToolOutput,
+}
+
+/// A write on its way.
+struct Attempt {
+    before: FileState,
+    after: Arc<[u8]>,
+    facts: Facts,
+    record: CommitRecord,
+    output: ToolOutput,
+}
+
+/// All that a result text is made from, taken out of the gate so that making it holds no lock.
+struct Facts {
+    session: String,
+    call_id: String,
+    path: String,
+    mode: ReviewMode,
+    reviewed: bool,
+    hunks: Vec<Settled>,
+    success: String,
+    details: Option<DetailsFn>,
+    before: Arc<[u8]>,
+    proposed: Arc<[u8]>,
+    user_edited: bool,
+    stop_on_reject: bool,
+}
+
+impl Facts {
+    fn of(shared: &Shared, entry: &Entry) -> Option<Self> {
+        let work = entry.work.as_ref()?;
+        Some(Self {
+            session: entry.session.clone(),
+            call_id: entry.call_id.clone(),
+            path: entry.path_given.clone(),
+            mode: entry.mode,
+            reviewed: entry.reviewed,
+            hunks: work
+                .pieces
+                .iter()
+                .map(|piece| Settled {
+                    hunk: piece.hunk.clone(),
+                    after: piece.after_range(),
+                })
+                .collect(),
+            success: work.success.clone(),
+            details: work.details.clone(),
+            before: Arc::clone(&work.current.bytes),
+            proposed: Arc::clone(&work.proposed),
+            user_edited: work.user_edited,
+            stop_on_reject: shared.stop_on_reject,
+        })
+    }
+
+    /// What the model is told, for the text that was to be written and what is on disk.
+    fn output(&self, after: &[u8], on_disk: &[u8]) -> ToolOutput {
+        Settlement {
+            path: &self.path,
+            mode: self.mode,
+            reviewed: self.reviewed,
+            hunks: &self.hunks,
+            success: &self.success,
+            details: self.details.as_ref(),
+            before: &self.before,
+            after,
+            on_disk,
+            proposed: &self.proposed,
+            user_edited: self.user_edited,
+            stop_on_reject: self.stop_on_reject,
+        }
+        .output()
+    }
+}
+
+/// Runs work that may take long off the async threads.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, End> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| End::Failed(crashed(&error)))
+}
+
+impl Driver {
+    /// Merges the accepted hunks onto the file as it is and writes, under the file's write lock.
+    pub(super) async fn commit(&self, place: &Place) -> Result<Step, End> {
+        let nothing = self.look(|entry| {
+            entry.state = ProposalState::Applying;
+            entry.count(HunkState::Accepted) == 0
+        })?;
+        self.shared.state.lock().changed(self.id);
+        if nothing {
+            return self.nothing_to_write().map(Step::End);
+        }
+        let _lock = self.shared.queue.write_lock(place.key()).await;
+        for _ in 0..MAX_ROUNDS {
+            match self.round(place).await? {
+                Some(step) => return Ok(step),
+                None => continue,
+            }
+        }
+        let path = self.look(|entry| {
+            entry.notice = None;
+            if let Some(work) = &mut entry.work {
+                for piece in &mut work.pieces {
+                    if piece.hunk.state == HunkState::Accepted {
+                        piece.before_stale = HunkState::Pending;
+                        piece.hunk.state = HunkState::Stale;
+                    }
+                }
+            }
+            entry.path_given.clone()
+        })?;
+        Ok(Step::Again(
+            format!("{path} keeps changing while it is written; decide again when it is quiet"),
+            ToolError::new(ErrorClass::Stale, stale_text(&path)),
+        ))
+    }
+
+    /// Every hunk was refused or given up, or there never was one.
+    fn nothing_to_write(&self) -> Result<End, End> {
+        let shared = &self.shared;
+        self.look(|entry| {
+            let all_stale = entry.work.as_ref().is_some_and(|work| {
+                !work.pieces.is_empty()
+                    && work
+                        .pieces
+                        .iter()
+                        .all(|piece| piece.hunk.state == HunkState::Stale)
+            });
+            let unchanged = entry
+                .work
+                .as_ref()
+                .map(|work| Arc::clone(&work.current.bytes))
+                .unwrap_or_default();
+            let output = Facts::of(shared, entry)
+                .map(|facts| facts.output(&unchanged, &unchanged))
+                .unwrap_or_default();
+            let output = Box::new(output);
+            if all_stale {
+                End::Stale(output)
+            } else {
+                End::Done(output)
+            }
+        })
+    }
+
+    /// Merges onto the file as it is and writes. `None` when it moved in between.
+    async fn round(&self, place: &Place) -> Result<Option<Step>, End> {
+        let (tool, path) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
+        let current = match self.shared.workspace.state(place.key()).await {
+            Ok(current) => current,
+            Err(error) => {
+                let error = io_error(tool, &path, Some(place.key()), &error);
+                return Ok(Some(self.write_failed(place, error)?));
+            }
+        };
+        self.shared.take_in(self.id, current).await;
+        let stale = self.look(|entry| {
+            entry.work.as_ref().map_or(0, |work| {
+                work.pieces
+                    .iter()
+                    .filter(|piece| !piece.is_decided())
+                    .count()
+            })
+        })?;
+        if stale > 0 {
+            return Ok(Some(Step::Again(
+                format!("{path} changed: {stale} hunk(s) are in conflict with what it says now"),
+                ToolError::new(ErrorClass::Stale, stale_text(&path)),
+            )));
+        }
+        let prepared = self.prepare(place.key()).await?;
+        self.shared
+            .keep(&prepared.commit.base, &prepared.record)
+            .await;
+        let attempt = Attempt {
+            before: prepared.commit.base.clone(),
+            after: Arc::clone(&prepared.commit.target),
+            facts: prepared.facts,
+            record: prepared.record,
+            output: prepared.output,
+        };
+        let outcome = self.shared.workspace.commit(prepared.commit).await;
+        let step = match outcome {
+            CommitOutcome::Written { on_disk } => self.written(attempt, on_disk).await?,
+            CommitOutcome::Moved => {
+                self.shared.forget(&attempt.record).await;
+                return Ok(None);
+            }
+            CommitOutcome::Failed(error) => {
+                self.shared.forget(&attempt.record).await;
+                self.write_failed(place, io_error(tool, &path, Some(place.key()), &error))?
+            }
+            CommitOutcome::Unknown => self.look_at_disk(place, attempt).await?,
+        };
+        Ok(Some(step))
+    }
+
+    /// What is to be written, and the record of it. What the model is told if all goes well is written down before the
+    /// write, because the program may not live to say it.
+    async fn prepare(&self, key: &Path) -> Result<Prepared, End> {
+        let (facts, commit) = self
+            .look(|entry| {
+                let work = entry.work.as_mut()?;
+                let Merged { target, edits } = work.merged();
+                let commit = Commit {
+                    path: key.to_owned(),
+                    base: work.current.clone(),
+                    target,
+                    edits,
+                    force: entry.force,
+                };
+                Some((Facts::of(&self.shared, entry)?, commit))
+            })?
+            .ok_or(End::Cancelled)?;
+        blocking(move || {
+            let output = facts.output(&commit.target, &commit.target);
+            let record = CommitRecord {
+                session: facts.session.clone(),
+                call_id: facts.call_id.clone(),
+                path_given: facts.path.clone(),
+                path: commit.path.clone(),
+                before: content_name(&commit.base),
+                after: fingerprint(&commit.target),
+                done: None,
+                decisions: output
+                    .details
+                    .as_ref()
+                    .and_then(|details| details.get("review"))
+                    .cloned()
+                    .unwrap_or_default(),
+                result: KeptResult::of(&output),
+            };
+            Prepared {
+                facts,
+                commit,
+                record,
+                output,
+            }
+        })
+        .await
+    }
+
+    async fn written(&self, done: Attempt, on_disk: Arc<[u8]>) -> Result<Step, End> {
+        let Attempt {
+            before,
+            after,
+            facts,
+            mut record,
+            mut output,
+        } = done;
+        if on_disk != after {
+            let after = Arc::clone(&after);
+            let now = Arc::clone(&on_disk);
+            output = blocking(move || facts.output(&after, &now)).await?;
+            record.result = KeptResult::of(&output);
+            record.done = Some(fingerprint(&on_disk));
+        } else {
+            record.done = Some(record.after.clone());
+        }
+        let path = self.look(|entry| {
+            entry.written = Some(Written { before, after });
+            entry.notice = None;
+            entry.real_path.clone()
+        })?;
+        self.shared.store(record).await;
+        self.shared
+            .state
+            .lock()
+            .emit(&ReviewEvent::FileWritten { path, by: "agent" });
+        Ok(Step::End(End::Done(Box::new(output))))
+    }
+
+    /// Nothing was written: accepted hunks are pending again and nothing is told to the model yet.
+    fn write_failed(&self, place: &Place, error: ToolError) -> Result<Step, End> {
+        let read_only = is_read_only(place.key());
+        self.look(|entry| {
+            for piece in entry.work.iter_mut().flat_map(|work| &mut work.pieces) {
+                if piece.hunk.state == HunkState::Accepted {
+                    piece.hunk.state = HunkState::Pending;
+                    piece.retry = true;
+                }
+            }
+            let hint = if read_only && !entry.force {
+                "; it is read-only, write anyway?"
+            } else {
+                ""
+            };
+            Step::Again(format!("{}{hint}", error.message), error)
+        })
+    }
+
+    /// The editor went away before it answered: the disk says what became of the write.
+    async fn look_at_disk(&self, place: &Place, attempt: Attempt) -> Result<Step, End> {
+        let key = place.key().to_owned();
+        let now = tokio::task::spawn_blocking(move || read_state(&key))
+            .await
+            .map_err(|error| End::Failed(crashed(&error)))?;
+        let path = attempt.record.path_given.clone();
+        match now {
+            Ok(now) if now.bytes == attempt.after && now.origin == Origin::Disk => {
+                self.written(attempt, now.bytes).await
+            }
+            Ok(now) if content_name(&now) == attempt.record.before => {
+                self.shared.forget(&attempt.record).await;
+                Ok(Step::End(End::Failed(ToolError::new(
+                    ErrorClass::Aborted,
+                    format!("The editor closed before {path} was written; nothing was written."),
+                ))))
+            }
+            _ => Ok(Step::End(End::Failed(ToolError::new(
+                ErrorClass::Aborted,
+                format!(
+                    "The editor closed while {path} was being written, and the file is neither as before nor as proposed. Read {path} again before editing it."
+                ),
+            )))),
+        }
+    }
+}
+
+impl Shared {
+    /// Keeps the text from before a write and the record of it. Trouble is logged and does not stop the write: a state
+    /// folder that cannot be written must not make every change impossible.
+    async fn keep(&self, before: &FileState, record: &CommitRecord) {
+        let (checkpoints, records) = (self.checkpoints.clone(), self.records.clone());
+        let (bytes, record) = (Arc::clone(&before.bytes), record.clone());
+        let kept = tokio::task::spawn_blocking(move || {
+            if let Some(checkpoints) = checkpoints {
+                checkpoints.keep(&bytes)?;
+            }
+            records.map_or(Ok(()), |records| records.write(&record))
+        });
+        log_trouble(kept.await);
+    }
+
+    async fn store(&self, record: CommitRecord) {
+        let records = self.records.clone();
+        let stored = tokio::task::spawn_blocking(move || {
+            records.map_or(Ok(()), |records| records.write(&record))
+        });
+        log_trouble(stored.await);
+    }
+
+    async fn forget(&self, record: &CommitRecord) {
+        let (records, record) = (self.records.clone(), record.clone());
+        let dropped = tokio::task::spawn_blocking(move || {
+            records.map_or(Ok(()), |records| {
+                records.drop_record(&record.session, &record.call_id)
+            })
+        });
+        log_trouble(dropped.await);
+    }
+}
+
+fn log_trouble(outcome: Result<std::io::Result<()>, tokio::task::JoinError>) {
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the state folder cannot be written"),
+        Err(error) => tracing::error!(%error, "the state folder was not written"),
+    }
+}
