@@ -161,6 +161,10 @@ impl Startup {
             thinking: level,
             tools,
             active_tools: Some(self.active_tools(&names, &settings)),
+            tools_fixed: self.cli.tools.is_some()
+                || self.cli.no_tools
+                || self.cli.no_builtin_tools
+                || !self.cli.exclude_tools.is_empty(),
             shell: Some(env),
             gate,
             hooks: Arc::clone(&self.hooks),

@@ -92,6 +92,8 @@ pub struct RuntimeConfig {
     pub tools: Vec<Arc<dyn Tool>>,
     /// Names of the tools that are active at first; all when absent.
     pub active_tools: Option<Vec<String>>,
+    /// Whether that selection also holds for an old session, whose branch may declare other tools.
+    pub tools_fixed: bool,
     /// Surroundings of shell commands of the person; without it they are refused.
     pub shell: Option<ToolEnv>,
     /// The review gate the tools write through.
@@ -140,6 +142,7 @@ impl RuntimeConfig {
             thinking: None,
             tools: tools::builtin(env.clone()),
             active_tools: Some(tools::DEFAULT_TOOLS.map(ToOwned::to_owned).to_vec()),
+            tools_fixed: false,
             shell: Some(env),
             gate,
             hooks: Arc::new(NoHooks),
@@ -267,7 +270,9 @@ impl Runtime {
         let core = &self.core;
         core.abort();
         core.with(|state| state.shells.iter().for_each(|shell| shell.cancel()));
-        core.config.gate.cancel(None).await;
+        // The gate may serve other sessions of the process as well.
+        let session = core.with(|state| state.session.id().to_owned());
+        core.config.gate.cancel(Some(&session)).await;
         core.stop.cancel();
         core.tasks.close();
         core.tasks.wait().await;

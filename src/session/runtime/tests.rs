@@ -47,6 +47,7 @@ fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
         thinking: None,
         tools: Vec::new(),
         active_tools: None,
+        tools_fixed: false,
         shell: None,
         gate: gate(dir),
         hooks: Arc::new(NoHooks),
