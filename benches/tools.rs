@@ -218,7 +218,6 @@ fn find(c: &mut Criterion) {
         let arguments = [
             "--color=never",
             "--hidden",
-            "--no-require-git",
             "--glob",
             "--",
             "file4999[0-9].rs",

@@ -18,7 +18,7 @@ run() {
     HOME="$work/home" PI_CODING_AGENT_DIR="$work/agent" TMPDIR="$work/tmp" \
     XDG_CONFIG_HOME="$work/config" XDG_DATA_HOME="$work/data" XDG_STATE_HOME="$work/state" XDG_CACHE_HOME="$work/cache" \
     GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null \
-    PI_NVIM_BIN="$target/debug/pi-nvim" PI_NVIM_ROOT="$root" PI_NVIM_DEMO=1 PI_DEMO_OUT="$work/out" "$@"
+    PI_NVIM_BIN="$target/debug/pi-nvim" PI_NVIM_ROOT="$root" PI_NVIM_DEMO=1 PI_DEMO_OUT="${demo_out-}" "$@"
 }
 cd "$work/shop"
 run git init -q . && run git add -A
@@ -31,7 +31,8 @@ if [ -t 0 ] && [ -t 1 ]; then
   run git --no-pager diff --stat
   exit 0
 fi
-mkdir -p "$work/out"
+demo_out=$work/out
+mkdir -p "$demo_out"
 status=0
 run timeout 120 "$nvim" --headless "${args[@]}" -c "luafile $root/scripts/demo/headless.lua" </dev/null || status=$?
 [ -f "$work/out/transcript.txt" ] && cat "$work/out/transcript.txt"

@@ -3,6 +3,18 @@ import argparse, threading, time, unicodedata
 import pynvim
 from PIL import Image, ImageDraw, ImageFont
 
+def wait_until(nvim, expression, seconds=30):
+    seen = []
+    for _ in range(seconds * 20):
+        def ask():
+            seen.append(nvim.exec_lua(f"local ok, v = pcall(function() return {expression} end) return ok and v and true or false"))
+        before = len(seen)
+        nvim.async_call(ask)
+        while len(seen) == before: time.sleep(0.01)
+        if seen[-1]: return
+        time.sleep(0.05)
+    raise SystemExit(f"shot: gave up waiting for {expression}")
+
 def grid_of(nvim, cols, rows, keys, settle):
     state = dict(grid=[[(" ", 0)] * cols for _ in range(rows)], hl={0: {}}, colors={}, cursor=[0, 0])
     def on_event(name, batches):
@@ -27,7 +39,8 @@ def grid_of(nvim, cols, rows, keys, settle):
     def start():
         def stop():
             for k in keys:
-                if k.startswith("sleep:"): time.sleep(float(k[6:]))      # let the screen get there
+                if k.startswith("wait:"): wait_until(nvim, k[5:])        # a Lua expression that becomes true
+                elif k.startswith("sleep:"): time.sleep(float(k[6:]))
                 else: nvim.async_call(nvim.input, k)
             time.sleep(settle); nvim.async_call(nvim.stop_loop)
         threading.Thread(target=stop, daemon=True).start()

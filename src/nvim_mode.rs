@@ -39,7 +39,7 @@ fn setup(cli: Cli) -> Result<Setup, String> {
     let places = Places::from_env(|name| std::env::var_os(name), &cwd);
     let registry =
         ModelRegistry::load(&places.agent_dir, Arc::new(|name| std::env::var(name).ok()));
-    let demo = std::env::var_os("PI_NVIM_DEMO").is_some();
+    let demo = std::env::var_os("PI_NVIM_DEMO").is_some_and(|value| !value.is_empty());
     let model = if demo {
         let model = Scripted::model();
         registry.register("scripted", Arc::new(scripted_demo()), vec![model.clone()]);

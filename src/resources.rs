@@ -28,6 +28,7 @@ use settings::{Settings, Trust};
 use skills::Skill;
 use system_prompt::{PromptInput, PromptTool, SectionNameError, Sections};
 use templates::Template;
+use trust::TrustRules;
 
 /// Command-line flags about resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct LoadOptions {
     pub cwd: PathBuf,
     /// Whether the project's own files may be used.
     pub trust: Trust,
+    /// What decides about that again on a reload.
+    pub trust_rules: TrustRules,
     /// Flags.
     pub flags: ResourceFlags,
 }

@@ -146,16 +146,6 @@ function M.gone(reason)
     require('pi.chat').gone(id, reason)
     require('pi.status').forget(id)
   end
-  local lost = require('pi.review').lost()
-  for _, proposal in ipairs(lost) do
-    require('pi.log').not_applied(proposal)
-  end
-  if #lost > 0 then
-    require('pi.notice').say(
-      ('%d reviews were not applied; `:Pi log` keeps their hunks'):format(#lost),
-      'warn'
-    )
-  end
 end
 
 M.ops = {}

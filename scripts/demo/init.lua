@@ -6,7 +6,8 @@ vim.g.mapleader = ' '
 vim.g.maplocalleader = ','
 vim.o.swapfile = false
 vim.cmd.runtime('plugin/pi.lua')
-if #vim.api.nvim_list_uis() > 0 or vim.env.PI_DEMO_OUT == nil then
+-- PI_DEMO_OUT: a driver gives the prompt itself.
+if (vim.env.PI_DEMO_OUT or '') == '' then
   vim.api.nvim_create_autocmd('VimEnter', {
     once = true,
     callback = function()

@@ -9,7 +9,7 @@ use pi_nvim::ai::{Model, ModelRegistry, RequestOptions};
 use pi_nvim::extensions::{Hooks, NoHooks};
 use pi_nvim::files::agent_dir::Places;
 use pi_nvim::resources::settings::Trust;
-use pi_nvim::resources::trust::{TrustFacts, Verdict, decide};
+use pi_nvim::resources::trust::{TrustRules, Verdict, not_used};
 use pi_nvim::resources::{LoadOptions, ResourceFlags, Resources};
 use pi_nvim::review::gate::{Gate, GateConfig, Reviewer};
 use pi_nvim::session::{CommandError, Models, Runtime, RuntimeConfig};
@@ -60,13 +60,19 @@ impl Startup {
 
     /// Whether the project's own resources may be used when nobody can be asked.
     fn trust(&self, cwd: &Path) -> Trust {
-        let (facts, trouble) = TrustFacts::gather(&self.places, cwd, self.cli.trust);
+        let (verdict, trouble) = TrustRules::new(self.cli.trust).verdict(&self.places, cwd);
         if let Some(trouble) = trouble {
             say::warning(&trouble.to_string());
         }
-        match decide(cwd, &facts, []) {
+        match verdict {
             Verdict::Decided { trusted: true, .. } => Trust::Trusted,
-            _ => Trust::Untrusted,
+            Verdict::Decided { trusted: false, .. } => Trust::Untrusted,
+            Verdict::Ask(_) => {
+                if let Some(line) = not_used(&self.places, cwd) {
+                    say::warning(&line);
+                }
+                Trust::Untrusted
+            }
         }
     }
 
@@ -77,6 +83,7 @@ impl Startup {
             places: self.places.clone(),
             cwd: cwd.to_owned(),
             trust: self.trust(cwd),
+            trust_rules: TrustRules::new(cli.trust),
             flags: ResourceFlags {
                 system_prompt: cli.system_prompt.clone(),
                 append_system_prompt: cli.append_system_prompt.clone(),

@@ -3,9 +3,11 @@
 //! [`needs_trust`] looks whether there is anything to decide, [`decide`] goes through the rules, [`TrustStore`] remembers
 //! answers in `trust.json`, a file shared with Pi. Context files are text only and need no trust.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::settings::{Settings, Trust};
@@ -48,6 +50,46 @@ pub fn protected_resources(places: &Places, cwd: &Path) -> Vec<PathBuf> {
 /// Tells whether the project has anything that needs trust.
 pub fn needs_trust(places: &Places, cwd: &Path) -> bool {
     !protected_resources(places, cwd).is_empty()
+}
+
+/// The rules of one process: what the command line said and what a person answered for as long as it runs. Clones share
+/// the answers.
+#[derive(Clone, Debug, Default)]
+pub struct TrustRules {
+    flag: Option<bool>,
+    answers: Arc<Mutex<HashMap<PathBuf, bool>>>,
+}
+
+impl TrustRules {
+    /// Makes rules; `flag` is `--approve` or `--no-approve`.
+    pub fn new(flag: Option<bool>) -> Self {
+        Self {
+            flag,
+            answers: Arc::default(),
+        }
+    }
+
+    /// Takes an answer that holds until the process ends.
+    pub fn answer(&self, cwd: &Path, trusted: bool) {
+        self.answers.lock().insert(cwd.to_owned(), trusted);
+    }
+
+    /// Returns where the rules lead, and what is wrong with the store.
+    pub fn verdict(&self, places: &Places, cwd: &Path) -> (Verdict, Option<TrustError>) {
+        let answered = self.answers.lock().get(cwd).copied();
+        let (facts, trouble) = TrustFacts::gather(places, cwd, answered.or(self.flag));
+        (decide(cwd, &facts, []), trouble)
+    }
+
+    /// Decides again for a session that runs: a decision counts, an open question changes nothing. So a project does not
+    /// lose trust because the session made its first `.pi`.
+    pub fn again(&self, places: &Places, cwd: &Path, now: Trust) -> Trust {
+        match self.verdict(places, cwd).0 {
+            Verdict::Decided { trusted: true, .. } => Trust::Trusted,
+            Verdict::Decided { trusted: false, .. } => Trust::Untrusted,
+            Verdict::Ask(_) => now,
+        }
+    }
 }
 
 /// Returns one line that names what an undecided project has and that it is not used; for faces that cannot ask.

@@ -16,6 +16,7 @@ mod host;
 mod models;
 mod navigate;
 mod outbox;
+mod pictures;
 mod prompt;
 mod queries;
 mod queues;

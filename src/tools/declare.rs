@@ -129,6 +129,18 @@ pub(super) async fn blocking<T: Send + 'static>(
     }
 }
 
+/// Waits for something that changes nothing, such as a question to the editor; an abort ends the wait.
+pub(super) async fn unless_aborted<T>(
+    cx: &ToolContext,
+    question: impl Future<Output = T>,
+) -> Result<T, ToolError> {
+    tokio::select! {
+        biased;
+        () = cx.cancel.cancelled() => Err(ToolError::aborted()),
+        answer = question => Ok(answer),
+    }
+}
+
 /// An error the model reads: what was tried on what, the cause, the errno name.
 pub(super) fn io_error(action: &str, given: impl AsRef<Path>, error: &io::Error) -> ToolError {
     ToolError::new(

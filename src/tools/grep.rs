@@ -83,7 +83,7 @@ fn start(
                 .context
                 .map_or(0, |lines| lines.floor().max(0.0) as usize),
             limit,
-            buffers: env.workspace.all_unsaved().await,
+            buffers: declare::unless_aborted(&cx, env.workspace.all_unsaved()).await?,
         };
         let cancel = cx.cancel.clone();
         let report = declare::blocking(&cx, move || {

@@ -84,8 +84,9 @@ fn start(
             Ok((path, real))
         });
         let (path, real) = resolved.await?;
+        let buffer = unsaved(&env, &path, real.as_deref());
         let job = Job {
-            buffer: unsaved(&env, &path, real.as_deref()).await,
+            buffer: declare::unless_aborted(&cx, buffer).await?,
             profile: Profile::of(cx.session.model.as_deref(), env.options.auto_resize_images),
             range: Range::new(input.offset, input.limit),
             path,

@@ -2,6 +2,7 @@
 
 mod choice;
 mod compare;
+mod interop;
 mod keys;
 mod local;
 mod support;

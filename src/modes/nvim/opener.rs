@@ -1,18 +1,17 @@
 //! Opens sessions: puts models, tools, the gate and the resources of a directory together.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde_json::Value as Json;
 
+use super::json::at;
 use crate::ai::registry::ModelRegistry;
 use crate::ai::{Model, RequestOptions, ThinkingLevel};
 use crate::extensions::NoHooks;
 use crate::files::agent_dir::Places;
 use crate::resources::settings::{Settings, Trust};
-use crate::resources::trust::{TrustFacts, Verdict, decide};
+use crate::resources::trust::{TrustRules, Verdict};
 use crate::resources::{LoadOptions, ResourceFlags, Resources};
 use crate::review::ReviewMode;
 use crate::review::gate::{Gate, GateConfig, Reviewer, Rule};
@@ -45,8 +44,8 @@ pub struct Opener {
     setup: Setup,
     workspace: Arc<dyn Workspace>,
     gate: Gate,
-    /// Answers about trust that hold until the process ends.
-    trusted: Mutex<HashMap<PathBuf, bool>>,
+    /// Rules and answers about trust of this process.
+    trust: TrustRules,
 }
 
 impl Opener {
@@ -60,21 +59,21 @@ impl Opener {
         config: &Json,
         cwd: &Path,
     ) -> Result<Self, String> {
-        let review = &config["review"];
+        let review = at(config, "/review");
         let mut gate = GateConfig::new(workspace.clone(), cwd);
         gate.state_dir = Some(setup.places.state_dir.clone());
         gate.reviewer = Reviewer::Person;
-        gate.mode = mode(&review["mode"]).unwrap_or_default();
-        gate.rules = rules(&review["rules"])?;
-        gate.stop_on_reject = review["on_reject"] == "stop";
-        if let Some(join) = review["join"].as_u64() {
+        gate.mode = mode(at(review, "/mode")).unwrap_or_default();
+        gate.rules = rules(at(review, "/rules"))?;
+        gate.stop_on_reject = at(review, "/on_reject") == "stop";
+        if let Some(join) = at(review, "/join").as_u64() {
             gate.join = usize::try_from(join).unwrap_or(gate.join);
         }
         Ok(Self {
             gate: Gate::new(gate),
+            trust: TrustRules::new(setup.trust),
             setup,
             workspace,
-            trusted: Mutex::default(),
         })
     }
 
@@ -114,6 +113,7 @@ impl Opener {
             places: self.setup.places.clone(),
             cwd: cwd.to_owned(),
             trust: self.trust(cwd),
+            trust_rules: self.trust.clone(),
             flags: self.setup.flags.clone(),
         };
         let resources = Resources::load(&load);
@@ -122,6 +122,7 @@ impl Opener {
         let options = ToolOptions {
             command_prefix: settings.shell_command_prefix().map(str::to_owned),
             shell_path: settings.shell_path().map(PathBuf::from),
+            auto_resize_images: settings.image_auto_resize(),
             home: self.setup.places.home.clone(),
             agent_bin_dir: Some(self.setup.places.agent_dir.join("bin")),
             guard: self.setup.guard.clone(),
@@ -164,18 +165,16 @@ impl Opener {
 
     /// Where the rules about trust lead for a directory.
     pub fn verdict(&self, cwd: &Path) -> Verdict {
-        let mut asked = self.trusted.lock().get(cwd).copied();
-        asked = asked.or(self.setup.trust);
-        let (facts, trouble) = TrustFacts::gather(&self.setup.places, cwd, asked);
+        let (verdict, trouble) = self.trust.verdict(&self.setup.places, cwd);
         if let Some(trouble) = trouble {
             tracing::warn!("{trouble}");
         }
-        decide(cwd, &facts, [])
+        verdict
     }
 
     /// Takes an answer for the life of this process.
     pub fn trust_once(&self, cwd: &Path, trusted: bool) {
-        self.trusted.lock().insert(cwd.to_owned(), trusted);
+        self.trust.answer(cwd, trusted);
     }
 
     /// The model of a new session: the flag, the settings, else the first one that can be asked.
@@ -205,12 +204,12 @@ fn rules(value: &Json) -> Result<Vec<Rule>, String> {
     let given = value.as_array().into_iter().flatten();
     given
         .map(|rule| {
-            let mode = mode(&rule["mode"]).ok_or_else(|| {
+            let mode = mode(at(rule, "/mode")).ok_or_else(|| {
                 format!("review rule {rule}: mode is one of ask, auto, readonly, off")
             })?;
-            match rule["glob"].as_str() {
+            match at(rule, "/glob").as_str() {
                 Some(glob) => Rule::glob(glob, mode),
-                None if rule["outside_cwd"] == true => Ok(Rule::outside_cwd(mode)),
+                None if at(rule, "/outside_cwd") == true => Ok(Rule::outside_cwd(mode)),
                 None => Err(format!("review rule {rule}: give a glob or outside_cwd")),
             }
         })

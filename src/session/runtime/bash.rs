@@ -79,13 +79,9 @@ async fn execute(
         state.shells.push(cancel.clone());
         state.cwd.clone()
     });
-    // Unbounded, because the one who shows must return at once; the output itself is read piece by piece, and each piece
-    // is told before the line of events is waited for.
-    let (show, mut pieces) = mpsc::unbounded_channel::<String>();
-    let running = user_command(env, command, &cwd, cancel.clone(), move |piece| {
-        // Fails only when this function is gone.
-        drop(show.send(piece.to_owned()));
-    });
+    // Bounded: a slow face slows the command, so that endless output cannot pile up here.
+    let (show, mut pieces) = mpsc::channel::<String>(16);
+    let running = user_command(env, command, &cwd, cancel.clone(), show);
     let telling = async {
         while let Some(delta) = pieces.recv().await {
             core.tell(Event::BashUpdate {

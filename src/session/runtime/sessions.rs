@@ -320,8 +320,15 @@ pub(super) async fn reload(core: &Arc<Core>) -> Answer {
     }
     let hooks = &core.config.hooks;
     hooks.session_shutdown(Reason::Reload, None).await;
-    let options = core.config.load.clone();
-    let loaded = tokio::task::spawn_blocking(move || Resources::load(&options)).await;
+    let mut options = core.config.load.clone();
+    let before = core.with(|state| state.resources.settings.clone());
+    let load = move || {
+        options.trust = options
+            .trust_rules
+            .again(&options.places, &options.cwd, options.trust);
+        Resources::reload(&options, before)
+    };
+    let loaded = tokio::task::spawn_blocking(load).await;
     let resources = loaded.map_err(|error| CommandError(describe(&error)))?;
     core.with(|state| {
         for diagnostic in &resources.diagnostics {

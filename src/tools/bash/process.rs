@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -136,8 +136,9 @@ impl Execution {
         let (mut command, mut ours, order) = match &spec.guard {
             Some(program) => {
                 let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(&failed)?;
-                let mut command = Command::new(program);
+                let mut command = Command::new(as_started(program));
                 command
+                    .arg0(program)
                     .arg(guard::ARGUMENT)
                     .stdin(Stdio::from(OwnedFd::from(theirs)));
                 let order = Order {
@@ -320,6 +321,23 @@ impl Control {
         }
         Ok(child.wait().await.map_or(1, code_of))
     }
+}
+
+/// The running binary as it was started: an upgrade may have replaced or removed its file since.
+#[cfg(target_os = "linux")]
+fn as_started(guard: &Path) -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    let name = own.to_string_lossy();
+    if Path::new(name.trim_end_matches(" (deleted)")) == guard {
+        PathBuf::from("/proc/self/exe")
+    } else {
+        guard.to_owned()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn as_started(guard: &Path) -> PathBuf {
+    guard.to_owned()
 }
 
 fn code_of(status: ExitStatus) -> i32 {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::ansi::Cleaner;
@@ -30,7 +31,8 @@ pub struct UserOutput {
     pub full_output_path: Option<String>,
 }
 
-/// Runs a command. `show` gets cleaned text as it comes; it must return at once.
+/// Runs a command. `show` gets cleaned text as it comes; while it is full the command waits, so a slow reader slows the
+/// command and memory stays bounded. A closed `show` is ignored.
 ///
 /// # Errors
 /// `ShellMissing`, `CwdMissing`, or why the shell could not be started.
@@ -39,17 +41,36 @@ pub async fn user_command(
     command: &str,
     cwd: &Path,
     cancel: CancellationToken,
-    mut show: impl FnMut(&str) + Send,
+    show: mpsc::Sender<String>,
 ) -> Result<UserOutput, ToolError> {
     let spec = super::spec(&env.options, command, cwd, Vec::new(), None)?;
-    let mut execution = Execution::start(spec, cancel)?;
+    let mut execution = Execution::start(spec, cancel.clone())?;
     let mut output = Cleaned::new(&env.options.tmp_dir);
     loop {
-        match execution.next().await {
-            Step::Output(piece) => output.feed(&piece, &mut show),
-            Step::Ended(end) => return Ok(output.finish(end, &mut show)),
+        let fresh = match execution.next().await {
+            Step::Output(piece) => output.feed(&piece),
+            Step::Ended(end) => {
+                let (rest, result) = output.finish(end);
+                tell(&show, rest, &cancel).await;
+                return Ok(result);
+            }
             Step::NotStarted(error) => return Err(error),
-        }
+        };
+        tell(&show, fresh, &cancel).await;
+    }
+}
+
+/// Hands text on; an abort ends the wait for a slow reader.
+async fn tell(show: &mpsc::Sender<String>, text: String, cancel: &CancellationToken) {
+    if text.is_empty() {
+        return;
+    }
+    tokio::select! {
+        biased;
+        // Nobody looks any more: the result still tells.
+        _closed = show.send(text) => {}
+        // The text stays in the result; it is only not shown while running.
+        () = cancel.cancelled() => {}
     }
 }
 
@@ -74,33 +95,34 @@ impl Cleaned {
         }
     }
 
-    fn feed(&mut self, piece: &[u8], show: &mut impl FnMut(&str)) {
+    /// Takes a piece and returns what of it is to be shown.
+    fn feed(&mut self, piece: &[u8]) -> String {
         self.raw_bytes += piece.len();
         let (mut text, mut clean) = (String::new(), String::new());
         self.decoder.feed(piece, &mut text);
         self.cleaner.feed(&text, &mut clean);
-        self.take(&clean, show);
+        self.take(&clean);
+        clean
     }
 
-    fn take(&mut self, clean: &str, show: &mut impl FnMut(&str)) {
+    fn take(&mut self, clean: &str) {
         if !clean.is_empty() {
             self.tail.push(clean);
             self.full.push(clean.as_bytes());
             self.totals.bytes += clean.len();
             self.totals.lines += memchr::memchr_iter(b'\n', clean.as_bytes()).count();
-            show(clean);
         }
         if self.raw_bytes > MAX_BYTES || self.totals.lines > MAX_LINES {
             self.full.open();
         }
     }
 
-    fn finish(mut self, end: End, show: &mut impl FnMut(&str)) -> UserOutput {
+    fn finish(mut self, end: End) -> (String, UserOutput) {
         let (mut text, mut clean) = (String::new(), String::new());
         self.decoder.finish(&mut text);
         self.cleaner.feed(&text, &mut clean);
         self.cleaner.finish(&mut clean);
-        self.take(&clean, show);
+        self.take(&clean);
         let kept = self.tail.text();
         let unterminated = !kept.is_empty() && !kept.ends_with('\n');
         self.totals.lines += usize::from(unterminated);
@@ -114,12 +136,13 @@ impl Cleaned {
             End::Exited(code) => Some(code),
             End::TimedOut(_) | End::Aborted => None,
         };
-        UserOutput {
+        let result = UserOutput {
             output: cut.content,
             exit_code,
             cancelled: end == End::Aborted,
             truncated,
             full_output_path: self.full.path().map(str::to_owned),
-        }
+        };
+        (clean, result)
     }
 }

@@ -26,10 +26,10 @@ use super::{Flow, Report};
 use crate::agent::{ErrorClass, ToolError};
 use crate::tools::declare;
 
-/// Files a worker takes at a time.
-const CHUNK: usize = 16;
+/// Most files a worker takes at a time. The first chunks are smaller, so that a few large files are shared out too.
+const CHUNK: usize = 64;
 /// Chunks that may be handed out ahead of the one being folded.
-const WINDOW: usize = 64;
+const WINDOW: usize = 16;
 /// Bytes of found text after which a worker waits for its turn.
 const HOLD: usize = 64 * 1024;
 /// How often a waiting thread looks whether it should stop.
@@ -179,9 +179,23 @@ impl<'a> Buffers<'a> {
 }
 
 /// A few files in path order.
+#[derive(Default)]
 struct Chunk {
     index: usize,
+    /// Position of its first file among all.
+    first: usize,
     files: Vec<PathBuf>,
+}
+
+impl Chunk {
+    /// The chunk after this one, still empty.
+    fn following(&self) -> Self {
+        Self {
+            index: self.index + 1,
+            first: self.first + self.files.len(),
+            files: Vec::new(),
+        }
+    }
 }
 
 /// Part of what a chunk gave; the last part has `end` set.
@@ -193,7 +207,7 @@ struct Batch {
 
 /// One event with its file.
 struct Found {
-    /// Position of the file inside its chunk.
+    /// Position of the file among all.
     file: usize,
     name: Arc<str>,
     event: Event,
@@ -205,7 +219,10 @@ struct Shared<'a> {
     cancel: &'a CancellationToken,
     buffers: Buffers<'a>,
     state: Mutex<State>,
-    changed: Condvar,
+    /// A chunk was handed out, or there will be no more.
+    filled: Condvar,
+    /// Another chunk is folded now.
+    moved: Condvar,
     stop: AtomicBool,
     trouble: Mutex<Option<String>>,
 }
@@ -231,7 +248,8 @@ fn tree(
         cancel,
         buffers: Buffers::new(query, &query.place),
         state: Mutex::default(),
-        changed: Condvar::new(),
+        filled: Condvar::new(),
+        moved: Condvar::new(),
         stop: AtomicBool::new(false),
         trouble: Mutex::new(None),
     };
@@ -264,7 +282,8 @@ impl Shared<'_> {
 
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.changed.notify_all();
+        self.filled.notify_all();
+        self.moved.notify_all();
     }
 
     fn note_trouble(&self, text: String) {
@@ -280,39 +299,38 @@ impl Shared<'_> {
             .overrides(globs)
             .sort_by_file_name(OsStr::cmp)
             .build();
-        let mut index = 0;
-        let mut files = Vec::with_capacity(CHUNK);
+        let mut next = Chunk::default();
         for entry in walk {
             if self.stopped() {
                 break;
             }
             match entry {
                 Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => {
-                    files.push(entry.into_path());
+                    next.files.push(entry.into_path());
                 }
                 Ok(_) => {}
                 Err(error) if is_gone(error.io_error()) => {}
                 Err(error) => self.note_trouble(format!("cannot search everything: {error}")),
             }
-            if files.len() == CHUNK {
-                let files = std::mem::replace(&mut files, Vec::with_capacity(CHUNK));
-                self.hand_out(Chunk { index, files });
-                index += 1;
+            let size = (next.first / CHUNK).clamp(1, CHUNK);
+            if next.files.len() >= size {
+                let after = next.following();
+                self.hand_out(std::mem::replace(&mut next, after));
             }
         }
-        self.hand_out(Chunk { index, files });
+        self.hand_out(next);
         self.state.lock().walked = true;
-        self.changed.notify_all();
+        self.filled.notify_all();
     }
 
     fn hand_out(&self, chunk: Chunk) {
         let mut state = self.state.lock();
         while chunk.index >= state.head + WINDOW && !self.stopped() {
-            self.changed.wait_for(&mut state, LOOK);
+            self.moved.wait_for(&mut state, LOOK);
         }
         state.waiting.push_back(chunk);
         drop(state);
-        self.changed.notify_all();
+        self.filled.notify_one();
     }
 
     fn work(&self, sender: &SyncSender<Batch>) {
@@ -326,11 +344,11 @@ impl Shared<'_> {
                 found: Vec::new(),
                 size: 0,
             };
-            for (file, path) in chunk.files.iter().enumerate() {
+            for (place, path) in chunk.files.iter().enumerate() {
                 if self.stopped() {
                     return;
                 }
-                worker.search(&mut searcher, file, path);
+                worker.search(&mut searcher, chunk.first + place, path);
             }
             if !worker.send(true) {
                 return;
@@ -350,14 +368,14 @@ impl Shared<'_> {
             if state.walked {
                 return None;
             }
-            self.changed.wait_for(&mut state, LOOK);
+            self.filled.wait_for(&mut state, LOOK);
         }
     }
 
     fn wait_for_turn(&self, chunk: usize) {
         let mut state = self.state.lock();
         while state.head < chunk && !self.stopped() {
-            self.changed.wait_for(&mut state, LOOK);
+            self.moved.wait_for(&mut state, LOOK);
         }
     }
 
@@ -365,7 +383,7 @@ impl Shared<'_> {
     fn fold(&self, receiver: Receiver<Batch>, report: &mut Report) {
         let _guard = StopOnPanic(self);
         let mut early: BTreeMap<usize, Vec<Batch>> = BTreeMap::new();
-        let mut head = 0;
+        let (mut head, mut told) = (0, 0);
         while let Ok(batch) = receiver.recv() {
             early.entry(batch.chunk).or_default().push(batch);
             while let Some(batches) = early.remove(&head) {
@@ -381,8 +399,11 @@ impl Shared<'_> {
                     break;
                 }
                 head += 1;
+            }
+            if head > told {
+                told = head;
                 self.state.lock().head = head;
-                self.changed.notify_all();
+                self.moved.notify_all();
             }
         }
     }
@@ -390,8 +411,7 @@ impl Shared<'_> {
 
 fn fold_batch(batch: &Batch, report: &mut Report) -> Flow {
     for found in &batch.found {
-        let file = batch.chunk * CHUNK + found.file;
-        if report.take(file, &found.name, &found.event) == Flow::Stop {
+        if report.take(found.file, &found.name, &found.event) == Flow::Stop {
             return Flow::Stop;
         }
     }

@@ -294,6 +294,9 @@ fn actual_tracks(events: &[&StreamEvent]) -> BTreeMap<usize, Track> {
             _ => continue,
         };
         let track = out.entry(index).or_default();
+        if event_type(event).ends_with("_delta") && delta.is_empty() {
+            continue;
+        }
         note(track, event_type(event));
         track.delta.push_str(delta);
         if end.is_some() {

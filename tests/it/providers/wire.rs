@@ -10,14 +10,19 @@ use crate::conformance::{Outcome, Tally, data_dir};
 
 async fn run_api(api: &str) {
     let mut tally = Tally::new(&format!("providers/{api}/*.json"));
+    let mut bodies = String::new();
     for (name, case) in support::cases(&data_dir().join("providers").join(api)) {
-        let outcome = match run_case(&case).await {
+        let outcome = match run_case(&name, &case, &mut bodies).await {
             Ok(()) => Outcome::Pass,
             Err(Verdict::Differs) => Outcome::Differs,
             Err(Verdict::Fails(why)) => Outcome::Fail(why),
         };
         tally.case(&name, outcome);
     }
+    // For `scripts/vendor_types.py`, which validates them against the vendors' own types.
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/provider-bodies");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(format!("{api}.jsonl")), bodies).unwrap();
     tally.finish();
 }
 
@@ -32,11 +37,23 @@ impl From<String> for Verdict {
     }
 }
 
-async fn run_case(case: &Value) -> Result<(), Verdict> {
+async fn run_case(name: &str, case: &Value, bodies: &mut String) -> Result<(), Verdict> {
     let (_dir, registry) = support::registry();
     let server = Server::start(support::script(case)).await.unwrap();
     let events = support::play(&registry, &server, case).await;
     let requests = server.requests();
+    for request in &requests {
+        let vendors = ["openai", "anthropic", "google", "custom-openai"];
+        let known = vendors
+            .iter()
+            .any(|vendor| case["model"]["provider"] == *vendor);
+        let plain = known
+            && case["model"].get("compat").is_none()
+            && case["model"].get("samplingParams").is_none();
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let line = serde_json::json!({"name": name, "plain": plain, "body": body});
+        bodies.push_str(&format!("{line}\n"));
+    }
     let expected = case["expected_requests"].as_array().unwrap();
     let at_once = case["abort"]["immediately"] == true;
     if requests.len() != expected.len() && !(at_once && requests.len() <= 1) {

@@ -31,6 +31,7 @@ fn load(world: &World, case: &Value) -> Resources {
             true => Trust::Trusted,
             false => Trust::Untrusted,
         },
+        trust_rules: Default::default(),
         flags,
     })
 }
@@ -170,6 +171,7 @@ fn a_flag_names_a_file_or_is_the_text() {
         places: world.places(),
         cwd: world.cwd.clone(),
         trust: Trust::Trusted,
+        trust_rules: Default::default(),
         flags: ResourceFlags {
             system_prompt: Some(prompt.to_owned()),
             append_system_prompt: vec!["sys.md".into(), "plain".into()],
@@ -219,6 +221,7 @@ fn a_reload_sees_what_changed_on_disk() {
         places: world.places(),
         cwd: world.cwd.clone(),
         trust: Trust::Trusted,
+        trust_rules: Default::default(),
         flags: ResourceFlags::default(),
     };
     let loaded = Resources::load(&options);

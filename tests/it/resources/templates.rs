@@ -97,6 +97,7 @@ fn recorded_files() {
             places: world.places(),
             cwd: world.cwd.clone(),
             trust: Trust::Trusted,
+            trust_rules: Default::default(),
             flags,
         });
         let mut templates: Vec<Value> = loaded

@@ -1,8 +1,9 @@
 use std::path::PathBuf;
 
+use pi_nvim::resources::settings::Trust;
 use pi_nvim::resources::trust::{
-    DefaultTrust, HandlerAnswer, TrustChoice, TrustFacts, TrustStore, Verdict, decide, needs_trust,
-    not_used,
+    DefaultTrust, HandlerAnswer, TrustChoice, TrustFacts, TrustRules, TrustStore, Verdict, decide,
+    needs_trust, not_used,
 };
 use serde_json::{Value, json};
 
@@ -164,4 +165,29 @@ fn what_is_not_used_is_named() {
     let line = world.placeheld(&not_used(&world.places(), &world.cwd).unwrap());
     let want = "$CWD is not trusted yet, so these are not used: .pi/settings.json, .agents/skills; --approve uses them";
     assert_eq!(line, want);
+}
+
+#[test]
+fn an_answer_counts_at_the_next_reload() {
+    let world = World::project();
+    let (places, cwd) = (world.places(), world.cwd.clone());
+    let rules = TrustRules::new(None);
+    // Nothing to trust: trusted, and it stays so when the session makes the first `.pi`.
+    assert_eq!(rules.again(&places, &cwd, Trust::Trusted), Trust::Trusted);
+    world.make(&json!([{"path": "$CWD/.pi/settings.json", "content": "{}"}]));
+    assert_eq!(rules.again(&places, &cwd, Trust::Trusted), Trust::Trusted);
+    assert_eq!(
+        rules.again(&places, &cwd, Trust::Untrusted),
+        Trust::Untrusted
+    );
+    rules.clone().answer(&cwd, true);
+    assert_eq!(rules.again(&places, &cwd, Trust::Untrusted), Trust::Trusted);
+    rules.answer(&cwd, false);
+    assert_eq!(rules.again(&places, &cwd, Trust::Trusted), Trust::Untrusted);
+    // Another process hears of it through the store.
+    let other = TrustRules::new(None);
+    TrustStore::new(&places.agent_dir)
+        .save(&TrustChoice::Trust.apply(&cwd).1)
+        .unwrap();
+    assert_eq!(other.again(&places, &cwd, Trust::Untrusted), Trust::Trusted);
 }

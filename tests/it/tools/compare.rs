@@ -317,7 +317,7 @@ pub(crate) fn check_details(recorded: &Value, got: &Value) -> Result<(), String>
         };
         match got {
             Value::String(text) => {
-                text_is(recorded, plain, &text).map_err(|why| format!("details: {why}"))?
+                text_is(recorded, plain, &text).map_err(|why| format!("details: {why}"))?;
             }
             Value::Object(mut inner) => {
                 inner.shift_remove("content");
@@ -348,7 +348,7 @@ fn check_structured(recorded: &Value, got: &Value) -> Result<(), String> {
                 }
             }
             _ if plain == "output" => {
-                text_is(recorded, plain, got[plain].as_str().unwrap_or_default())?
+                text_is(recorded, plain, got[plain].as_str().unwrap_or_default())?;
             }
             wanted => equal(key, wanted, &got[key])?,
         }

@@ -15,9 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, join_all};
 use pi_nvim::agent::arguments::ArgumentCheck;
-use pi_nvim::agent::{
-    ErrorClass, SessionFacts, Tool, ToolContext, ToolError, ToolOutput, ToolUpdate, UpdateSink,
-};
+use pi_nvim::agent::{ErrorClass, SessionFacts, Tool, ToolContext, ToolError, ToolOutput};
 use pi_nvim::ai::message::ToolCall;
 use pi_nvim::ai::{Block, Model};
 use pi_nvim::review::gate::{Gate, GateConfig};
@@ -61,8 +59,6 @@ pub(crate) struct Ran {
     pub(crate) class: Option<ErrorClass>,
     /// `content`, `details`, `isError`, `structuredContent` as JSON, masked.
     pub(crate) result: Value,
-    /// Partial results in order.
-    pub(crate) updates: Vec<ToolUpdate>,
     /// File named by `details.fullOutputPath`, when there is one.
     pub(crate) full_output: Option<PathBuf>,
 }
@@ -117,7 +113,7 @@ pub(crate) fn suite_of(file: &str, mine: fn(&Case) -> bool, special: Special) {
     let only = std::env::var("PI_NVIM_CASE").ok();
     let (root_cases, plain): (Vec<_>, Vec<_>) = load(file)
         .into_iter()
-        .filter(|case| mine(case))
+        .filter(mine)
         .filter(|case| {
             only.as_deref()
                 .is_none_or(|only| case.name().contains(only))
@@ -233,11 +229,6 @@ fn start(
     cancel: &CancellationToken,
     setup: &Setup,
 ) -> BoxFuture<'static, Ran> {
-    let updates = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let sink: UpdateSink = {
-        let updates = Arc::clone(&updates);
-        Arc::new(move |update| updates.lock().push(update))
-    };
     let name = call["call_name"]
         .as_str()
         .or(call["tool"].as_str())
@@ -253,7 +244,7 @@ fn start(
         call_id: call.id.clone(),
         cwd: cwd.to_owned(),
         cancel: cancel.clone(),
-        updates: sink,
+        updates: Arc::new(|_| {}),
         session: SessionFacts {
             model: model_of(case).map(Arc::new),
             ..SessionFacts::default()
@@ -267,8 +258,7 @@ fn start(
             Ok(running) => running.await,
             Err(error) => Err(error),
         };
-        let updates = std::mem::take(&mut *updates.lock());
-        ran(result, updates, &masks)
+        ran(result, &masks)
     })
 }
 
@@ -291,7 +281,7 @@ fn prepare(
     Ok((Arc::clone(tool), arguments))
 }
 
-fn ran(result: Result<ToolOutput, ToolError>, updates: Vec<ToolUpdate>, masks: &Masks) -> Ran {
+fn ran(result: Result<ToolOutput, ToolError>, masks: &Masks) -> Ran {
     let mut full_output = None;
     let (class, result) = match result {
         Ok(output) => {
@@ -319,7 +309,6 @@ fn ran(result: Result<ToolOutput, ToolError>, updates: Vec<ToolUpdate>, masks: &
     Ran {
         class,
         result: masks.apply(&result),
-        updates,
         full_output,
     }
 }
@@ -443,11 +432,6 @@ impl Setup {
             text.replace("{cwd}", self.cwd.to_str().unwrap())
                 .replace("{home}", self.home.to_str().unwrap())
         })
-    }
-
-    /// Masks one text of a recorded expectation's kind.
-    pub(crate) fn mask(&self, text: &str) -> String {
-        self.masks().text(text)
     }
 
     /// Compares the files with what the case says they are now.

@@ -361,18 +361,19 @@ async fn split_colours_are_joined_raw_and_removed_for_people() {
     let setup = Setup::empty();
     let command = "printf 'a\\033[3'; sleep 0.2; printf '1mb\\n'";
     assert_eq!(text(&run(&setup, command).await), "a\u{1b}[31mb\n");
-    let mut shown = String::new();
     let env = test_env(&setup);
-    let cancel = CancellationToken::new();
-    let output = user_command(&env, command, &setup.cwd, cancel, |piece| {
-        shown.push_str(piece)
-    })
-    .await
-    .unwrap();
+    let (show, mut pieces) = tokio::sync::mpsc::channel(16);
+    let output = user_command(&env, command, &setup.cwd, CancellationToken::new(), show)
+        .await
+        .unwrap();
     assert_eq!(
         (output.output.as_str(), output.exit_code),
         ("ab\n", Some(0))
     );
+    let mut shown = String::new();
+    while let Some(piece) = pieces.recv().await {
+        shown.push_str(&piece);
+    }
     assert_eq!(shown, "ab\n");
     assert!(!output.truncated && !output.cancelled);
 }
@@ -382,16 +383,14 @@ async fn a_persons_command_is_cancelled_with_what_it_said() {
     let setup = Setup::empty();
     let env = test_env(&setup);
     let cancel = CancellationToken::new();
-    let stop = cancel.clone();
-    let output = user_command(
-        &env,
-        "echo a; echo $$ > shell; sleep 300",
-        &setup.cwd,
-        cancel,
-        |_| stop.cancel(),
-    )
-    .await
-    .unwrap();
+    let (show, mut pieces) = tokio::sync::mpsc::channel(1);
+    let command = "echo a; echo $$ > shell; sleep 300";
+    let running = user_command(&env, command, &setup.cwd, cancel.clone(), show);
+    let (output, ()) = tokio::join!(running, async {
+        assert_eq!(pieces.recv().await.as_deref(), Some("a\n"));
+        cancel.cancel();
+    });
+    let output = output.unwrap();
     assert_eq!(
         (output.output.as_str(), output.exit_code, output.cancelled),
         ("a\n", None, true)
@@ -405,12 +404,14 @@ async fn a_persons_command_is_cancelled_with_what_it_said() {
 async fn a_persons_long_output_is_saved() {
     let setup = Setup::empty();
     let env = test_env(&setup);
+    // Nobody looks: the command is not held up.
+    let (show, _) = tokio::sync::mpsc::channel(1);
     let output = user_command(
         &env,
         "seq 1 100000",
         &setup.cwd,
         CancellationToken::new(),
-        |_| {},
+        show,
     )
     .await
     .unwrap();
@@ -533,4 +534,21 @@ async fn many_commands_run_at_once() {
     for (n, outcome) in outcomes.iter().enumerate() {
         assert_eq!(text(outcome), format!("{n}\n"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stands_still_holds_the_command_and_not_the_memory() {
+    let setup = Setup::empty();
+    let env = test_env(&setup);
+    let cancel = CancellationToken::new();
+    let (show, mut pieces) = tokio::sync::mpsc::channel(1);
+    let before = peak_kib();
+    let running = user_command(&env, "yes", &setup.cwd, cancel.clone(), show);
+    let (output, ()) = tokio::join!(running, async {
+        pieces.recv().await.unwrap();
+        cancel.cancel();
+    });
+    assert!(output.unwrap().cancelled);
+    let grown = peak_kib() - before;
+    assert!(grown < 10 * 1024, "{grown} KiB");
 }
