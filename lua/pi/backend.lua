@@ -36,7 +36,8 @@ function M.candidates()
   end
   add(config.get().bin)
   add(vim.env.PI_NVIM_BIN)
-  local here = debug.getinfo(1, 'S').source:sub(2)
+  local info = debug.getinfo(1, 'S')
+  local here = info and info.source:sub(2) or ''
   local root = vim.fs.dirname(vim.fs.dirname(vim.fs.dirname(vim.fs.abspath(here))))
   add(root .. '/bin/pi-nvim')
   add(vim.fn.stdpath('data') .. '/pi/bin/' .. M.VERSION .. '/pi-nvim')
@@ -48,7 +49,7 @@ end
 ---@return string? path
 function M.find()
   if config.get().bin then
-    return vim.fs.normalize(config.get().bin)
+    return vim.fs.normalize(config.get().bin or '')
   end
   for _, path in ipairs(M.candidates()) do
     if vim.fn.executable(path) == 1 then

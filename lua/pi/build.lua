@@ -32,7 +32,7 @@ local function place(file)
   if not copied then
     return ('copy %s: %s'):format(file, err or '?')
   end
-  vim.uv.fs_chmod(new, tonumber('755', 8))
+  vim.uv.fs_chmod(new, 493)
   local moved, failed = vim.uv.fs_rename(new, dir .. '/pi-nvim')
   if not moved then
     return ('replace %s/pi-nvim: %s'):format(dir, failed or '?')

@@ -16,6 +16,7 @@ local M = {}
 ---@field running integer? since when (Unix ms)
 ---@field until_ms integer? until when
 ---@field target [string, integer]?
+---@field sign integer? extmark
 
 ---@class pi.chat.View
 ---@field session string
@@ -32,7 +33,6 @@ local views = {}
 
 local ns = vim.api.nvim_create_namespace('pi.chat')
 local signs_ns = vim.api.nvim_create_namespace('pi.chat.signs')
-local body_ns = vim.api.nvim_create_namespace('pi.chat.body')
 
 local looks = {
   user = { sign = '❯', ascii = '>', group = 'PiUser' },
@@ -137,8 +137,9 @@ local function draw_sign(view, block, win)
       sign = ascii and look.ascii_closed or look.closed
     end
   end
-  vim.api.nvim_buf_clear_namespace(view.buf, signs_ns, block.first, block.first + 1)
-  vim.api.nvim_buf_set_extmark(view.buf, signs_ns, block.first, 0, {
+  -- Moved by its id: edits push marks around.
+  block.sign = vim.api.nvim_buf_set_extmark(view.buf, signs_ns, block.first, 0, {
+    id = block.sign,
     sign_text = sign,
     sign_hl_group = look.group,
     priority = 20,
@@ -159,11 +160,14 @@ local function decorate(view, block, from, marks)
     local stop = mark[3]
     local whole = stop == nil or stop == vim.NIL
     -- A mark beyond its line is left out rather than failing the rest.
+    local line = whole and vim.api.nvim_buf_get_lines(view.buf, row, row + 1, false)[1] or ''
+    -- A range into the next line would go when that line is drawn anew; changed lines are coloured to the edge instead.
+    local edge = whole and vim.startswith(mark[4], 'PiReview')
     pcall(vim.api.nvim_buf_set_extmark, view.buf, ns, row, mark[2], {
-      end_row = whole and row + 1 or row,
-      end_col = whole and 0 or stop,
-      hl_group = mark[4],
-      hl_eol = whole,
+      end_row = not edge and row or nil,
+      end_col = not edge and (whole and #line or stop) or nil,
+      hl_group = not edge and mark[4] or nil,
+      line_hl_group = edge and mark[4] or nil,
       priority = 150,
       strict = false,
     })
@@ -171,22 +175,16 @@ local function decorate(view, block, from, marks)
   if from == 0 then
     if #marks == 0 then
       vim.api.nvim_buf_set_extmark(view.buf, ns, block.first, 0, {
-        end_row = block.first + 1,
-        hl_group = look.group,
+        line_hl_group = look.group,
         priority = 140,
-        strict = false,
       })
     end
     draw_sign(view, block)
   end
   if look.body and block.count > 1 then
-    vim.api.nvim_buf_clear_namespace(view.buf, body_ns, block.first + 1, last)
-    vim.api.nvim_buf_set_extmark(view.buf, body_ns, block.first + 1, 0, {
-      end_row = last,
-      hl_group = look.body,
-      priority = 120,
-      strict = false,
-    })
+    for row = block.first + math.max(from, 1), last - 1 do
+      vim.api.nvim_buf_set_extmark(view.buf, ns, row, 0, { line_hl_group = look.body })
+    end
   end
   if block.kind == 'tool' then
     M.hide_fences(view, block, from)
@@ -445,6 +443,7 @@ function M.ops.remove(op)
     end
     table.remove(view.blocks, place)
     local rows = block.gap + block.count
+    vim.api.nvim_buf_del_extmark(view.buf, signs_ns, block.sign or 0)
     buffer.set(view.buf, {}, block.first - block.gap, block.first + block.count)
     shift(view, place, -rows)
     local after = view.blocks[place]
@@ -475,7 +474,7 @@ function M.ops.reset(op)
     places[win] = vim.api.nvim_win_call(win, vim.fn.winsaveview)
   end
   buffer.set(view.buf, {})
-  for _, space in ipairs({ ns, signs_ns, body_ns }) do
+  for _, space in ipairs({ ns, signs_ns }) do
     vim.api.nvim_buf_clear_namespace(view.buf, space, 0, -1)
   end
   view.blocks, view.index, view.earlier, view.drawn = {}, {}, op.earlier, true

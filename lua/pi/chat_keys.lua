@@ -125,12 +125,13 @@ local function open_file()
   local it, block = here()
   local info = it and require('pi.session').info(it.session)
   local row = vim.api.nvim_win_get_cursor(0)[1] - 1
-  local path, line
+  local path, line ---@type string?, integer?
   if block and block.target and (row == block.first or block.kind == 'tool') then
     path, line = block.target[1], block.target[2]
   else
-    path = vim.fn.expand('<cfile>')
-    line = tonumber(vim.fn.getline('.'):match(vim.pesc(path) .. ':(%d+)'))
+    path = vim.fn.expand('<cfile>') --[[@as string]]
+    local number = vim.api.nvim_get_current_line():match(vim.pesc(path) .. ':(%d+)')
+    line = number and math.floor(tonumber(number) or 1)
   end
   if not path or path == '' then
     return
@@ -162,22 +163,16 @@ end
 --- Copies the code block around the cursor.
 local function yank_code()
   local row = vim.api.nvim_win_get_cursor(0)[1]
-  local last = vim.api.nvim_buf_line_count(0)
-  local first, stop
-  for lnum = row, 1, -1 do
-    if vim.fn.getline(lnum):match('^%s*```') then
-      first = lnum
-      break
-    end
+  local lines = vim.api.nvim_buf_get_lines(0, 0, -1, false)
+  local first, stop = row, row + 1
+  while first > 0 and not lines[first]:match('^%s*```') do
+    first = first - 1
   end
-  for lnum = row + 1, last do
-    if vim.fn.getline(lnum):match('^%s*```%s*$') then
-      stop = lnum
-      break
-    end
+  while stop <= #lines and not lines[stop]:match('^%s*```%s*$') do
+    stop = stop + 1
   end
-  if first and stop and stop > first + 1 then
-    vim.fn.setreg(vim.v.register, vim.fn.getline(first + 1, stop - 1), 'V')
+  if first > 0 and stop <= #lines and stop > first + 1 then
+    vim.fn.setreg(vim.v.register, vim.list_slice(lines, first + 1, stop - 1), 'V')
     require('pi.notice').say(('%d lines copied'):format(stop - first - 1))
   end
 end

@@ -777,7 +777,7 @@ function M.run(opts)
   local name, rest = text:match('^(%S+)%s*(.*)$')
   local range = opts.range > 0 and { opts.line1, opts.line2 } or nil
   if name and vim.startswith(name, '/') then
-    if not M.slash(name:sub(2), rest) then
+    if not M.slash(name:sub(2), rest or '') then
       M.execute({ 'ask' }, { rest = text })
     end
     return

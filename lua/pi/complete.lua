@@ -109,7 +109,7 @@ function M.match(items, lead)
     return vim.list_slice(items, 1, 200)
   end
   local ok, found = pcall(vim.fn.matchfuzzy, items, lead, { limit = 200 })
-  return ok and found or {}
+  return ok and found --[[@as any]] or {}
 end
 
 ---@param items table[]
@@ -120,7 +120,7 @@ local function match_items(items, lead)
     return vim.list_slice(items, 1, 200)
   end
   local ok, found = pcall(vim.fn.matchfuzzy, items, lead, { key = 'word', limit = 200 })
-  return ok and found or {}
+  return ok and found --[[@as any]] or {}
 end
 
 ---@return table[]
@@ -166,7 +166,7 @@ function M.omni(findstart, base)
     local start = before:match('.*()[@/]%S*$') or before:match('.*%s()%S*$') or 1
     -- A slash inside a path belongs to the mention that holds it.
     local mention = before:match('.*()@%S*$')
-    return (mention or start) - 1
+    return math.floor((tonumber(mention) or tonumber(start) or 1) - 1)
   end
   if vim.startswith(base, '/') then
     return match_items(slash_items(), base)

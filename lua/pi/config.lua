@@ -133,7 +133,7 @@ local function check(given, known, path, problems)
       problems[#problems + 1] = ('unknown option %s; did you mean %s?'):format(full, tostring(near))
     elseif type(default) == 'table' and not free[full] and not vim.islist(default) then
       if type(value) == 'table' then
-        check(value, default, full, problems)
+        check(value, default --[[@as table]], full, problems)
       elseif not (full == 'keys' and value == false) then
         problems[#problems + 1] = ('option %s has to be a table'):format(full)
       end
@@ -194,7 +194,7 @@ function M.get()
   if current then
     return current
   end
-  local given = vim.tbl_deep_extend('force', {}, resolve(vim.g.pi), from_setup or {})
+  local given = vim.tbl_deep_extend('force', {}, resolve(vim.g.pi), from_setup or {}) --[[@as table]]
   local problems = {} ---@type string[]
   check(given, defaults, '', problems)
   current = vim.tbl_deep_extend('force', vim.deepcopy(defaults), usable(given, defaults, ''))

@@ -72,7 +72,9 @@ local kinds = {
         name = name_of(it.bufnr or 0),
         lnum = it.lnum + 1,
         text = it.message,
-        severity = severities[it.severity or 1] or '',
+        severity = severities[
+          it.severity --[[@as integer?]] or 1
+        ] or '',
       }
     end
     return listed(items)

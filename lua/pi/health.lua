@@ -5,7 +5,7 @@ local h = vim.health
 
 local function neovim()
   h.start('Neovim')
-  local version = tostring(vim.version())
+  local version = vim.fn.execute('version'):match('v[%d.]+') or '?'
   if vim.fn.has('nvim-0.11') == 1 then
     h.ok('version ' .. version)
   else

@@ -30,7 +30,7 @@ end
 
 --- Runs a `:Pi` sub-command.
 ---@param name string
----@param args string[]?
+---@param args (string?)[]?
 function M.command(name, args)
   vim.validate('name', name, 'string')
   vim.validate('args', args, 'table', true)

@@ -17,20 +17,6 @@ function M.add(text)
   end
 end
 
---- Keeps the hunks of a proposal that will never be written.
----@param proposal pi.review.Proposal
-function M.not_applied(proposal)
-  M.add('not applied: ' .. (proposal.path or ''))
-  for _, hunk in ipairs(proposal.hunks or {}) do
-    for _, line in ipairs(hunk.old or {}) do
-      lines[#lines + 1] = '-' .. line.t
-    end
-    for _, line in ipairs(hunk.new or {}) do
-      lines[#lines + 1] = '+' .. line.t
-    end
-  end
-end
-
 ---@return string[]
 function M.lines()
   return lines

@@ -36,7 +36,7 @@ local function mark(buf, row, range, lang, name, metadata)
     hl_group = name ~= 'conceal' and ('@' .. name .. '.' .. lang) or nil,
     conceal = conceal,
     conceal_lines = metadata.conceal_lines,
-    priority = tonumber(metadata.priority) or 100,
+    priority = math.floor(tonumber(metadata.priority) or 100),
     strict = false,
   })
 end

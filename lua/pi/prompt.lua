@@ -153,9 +153,9 @@ local function load(state)
   end)
 end
 
----@param state pi.prompt.State
+--- Whether a completion menu is open, Neovim's own or another plugin's.
 ---@return boolean
-local function menu_open(_state)
+local function menu_open()
   return vim.fn.pumvisible() == 1
     or (package.loaded['cmp'] and require('cmp').visible())
     or (package.loaded['blink.cmp'] and require('blink.cmp').is_visible())
@@ -167,7 +167,7 @@ end
 ---@return boolean handled
 local function history(step)
   local state = here()
-  if not state or menu_open(state) then
+  if not state or menu_open() then
     return false
   end
   local row = vim.api.nvim_win_get_cursor(0)[1]
@@ -207,7 +207,7 @@ local function slash(text)
   if not name or text:find('\n') then
     return false
   end
-  return require('pi.command').slash(name, rest)
+  return require('pi.command').slash(name, rest or '')
 end
 
 ---@param state pi.prompt.State

@@ -74,6 +74,7 @@ local function open(request, params, callback)
       elseif vim.api.nvim_tabpage_is_valid(tab) then
         vim.t[tab].pi_session = info.id
       end
+      require('pi.login').offer_trust(info.cwd)
       callback(nil, info)
     end)
   end)
@@ -145,16 +146,6 @@ function M.gone(reason)
   for id in pairs(known) do
     require('pi.chat').gone(id, reason)
     require('pi.status').forget(id)
-  end
-  local lost = require('pi.review').lost()
-  for _, proposal in ipairs(lost) do
-    require('pi.log').not_applied(proposal)
-  end
-  if #lost > 0 then
-    require('pi.notice').say(
-      ('%d reviews were not applied; `:Pi log` keeps their hunks'):format(#lost),
-      'warn'
-    )
   end
 end
 

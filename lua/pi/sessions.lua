@@ -78,6 +78,7 @@ local function draw()
   end
   state.rows = rows
   local scope = state.all and 'all directories' or 'this directory'
+  ---@type string[]
   local lines = {
     (' Sessions  %s  %d%s%s'):format(
       scope,
@@ -159,7 +160,7 @@ end
 
 ---@param row pi.sessions.Row
 local function open(row)
-  local path = row.path or row.file
+  local path = row.path
   require('pi.session').open('session.open', { path = path, cwd = row.cwd }, function(err)
     if err then
       notice.say(err, 'error')

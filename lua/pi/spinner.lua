@@ -16,7 +16,7 @@ local step = 0
 ---@return integer
 local function now_ms()
   local seconds, micros = vim.uv.gettimeofday()
-  return (seconds or 0) * 1000 + math.floor((micros or 0) / 1000)
+  return math.floor(seconds * 1000 + micros / 1000)
 end
 
 ---@param block pi.chat.Block
@@ -88,8 +88,8 @@ function M.update(view)
   end
   active[view.buf] = view
   if not timer then
-    timer = vim.uv.new_timer()
     local every = config.get().ui.animate and 120 or 1000
+    timer = vim.uv.new_timer()
     timer:start(every, every, vim.schedule_wrap(tick))
   end
 end

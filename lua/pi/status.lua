@@ -35,7 +35,7 @@ function M.redraw()
     return
   end
   waiting = true
-  local wait = math.max(0, 250 - (vim.uv.now() - last_redraw))
+  local wait = math.floor(math.max(0, 250 - (vim.uv.now() - last_redraw)))
   vim.defer_fn(function()
     waiting = false
     last_redraw = vim.uv.now()
@@ -151,6 +151,8 @@ function M.winbar()
     add('compacting', 'PiStatusRun')
   elseif it.state == 'ask' then
     add('waits for you', 'PiStatusAsk')
+  elseif it.pending_hunks and it.pending_hunks > 0 then
+    add(('%d to review'):format(it.pending_hunks), 'PiStatusAsk')
   elseif it.running then
     add('running', 'PiStatusRun')
   end

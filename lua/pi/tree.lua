@@ -105,14 +105,12 @@ local function render(row)
   if row.label then
     add('[' .. row.label .. '] ', 'PiTreeLabel')
   end
-  add(row.kind .. ': ', 'PiTreeRole')
-  add(row.text, row.is_leaf and 'PiTreeLeaf' or (row.on_path and 'Normal' or 'Comment'))
-  if row.hidden > 0 then
-    add(('  (%d hidden)'):format(row.hidden), 'PiTreeGuide')
+  local role, rest = row.text:match('^(%[?[%w ]+%]?: )(.*)$')
+  if not role then
+    role, rest = '', row.text
   end
-  if row.is_leaf then
-    add('  <- you are here', 'PiTreeLeaf')
-  end
+  add(role, 'PiTreeRole')
+  add(rest or '', row.is_leaf and 'PiTreeLeaf' or (row.on_path and 'Normal' or 'Comment'))
   return line, marks
 end
 
@@ -120,8 +118,8 @@ end
 local function draw_head(view)
   local name = (require('pi.session').info(view.session) or {}).name or ''
   local count = view.len == view.total and tostring(view.len) or (view.len .. '/' .. view.total)
-  local head = (' Session tree  %s  filter: %s  %s%s'):format(
-    name,
+  local head = (' Session tree%s  %s  %s%s'):format(
+    name ~= '' and ('  ' .. name) or '',
     view.filter,
     count,
     view.query ~= '' and ('  /' .. view.query) or ''
@@ -149,6 +147,16 @@ local function draw_rows(view, first, list)
   buffer.set(view.buf, lines, HEAD + first, HEAD + first + #lines)
   vim.api.nvim_buf_clear_namespace(view.buf, ns, HEAD + first, HEAD + first + #lines)
   for i, marks in ipairs(all) do
+    local row = view.rows[first + i - 1]
+    local note = row and row.is_leaf and ' <- you are here '
+      or (row and row.hidden > 0 and (' %d hidden '):format(row.hidden))
+    if note then
+      -- At the edge, so that a long text does not push it out of sight.
+      vim.api.nvim_buf_set_extmark(view.buf, ns, HEAD + first + i - 1, 0, {
+        virt_text = { { note, row.is_leaf and 'PiTreeLeaf' or 'PiTreeGuide' } },
+        virt_text_pos = 'right_align',
+      })
+    end
     for _, mark in ipairs(marks) do
       vim.api.nvim_buf_set_extmark(view.buf, ns, HEAD + first + i - 1, mark[1], {
         end_col = mark[2],

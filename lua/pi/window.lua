@@ -203,7 +203,7 @@ local function open_prompt(chat, buf)
       relative = 'editor',
       width = around.width,
       height = M.prompt_height(),
-      row = around.row + around.height + 2,
+      row = (around.row or 0) + (around.height or 0) + 2,
       col = around.col,
       border = 'single',
     })
@@ -251,7 +251,7 @@ function M.open(wish)
     it.prompt = open_prompt(it.chat, prompt_buf)
     dress_prompt(it.prompt)
   end)
-  require('pi.chat').shown(id, it.chat)
+  require('pi.chat').shown(id, it.chat or 0)
   require('pi.prompt').shown(id)
 end
 

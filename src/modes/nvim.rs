@@ -19,6 +19,7 @@ pub mod editor;
 mod events;
 pub mod face;
 pub mod hello;
+mod json;
 pub mod opener;
 pub mod outbox;
 mod prompt;

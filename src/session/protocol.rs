@@ -193,6 +193,17 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// A prompt of text alone, for a session at rest.
+    pub fn prompt(text: impl Into<String>) -> Self {
+        Self::Prompt {
+            text: text.into(),
+            images: Vec::new(),
+            behavior: None,
+        }
+    }
+}
+
 /// Why a command was not carried out: one line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

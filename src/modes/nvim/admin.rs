@@ -7,6 +7,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use super::face::{Answer, Answering, Face, Request};
+use super::json::at;
 use crate::ai::{auth, local};
 use crate::resources::settings::{Settings, Trust};
 use crate::resources::trust::{self, TrustChoice, TrustStore, Verdict};
@@ -108,7 +109,7 @@ fn trust_question(face: &Face, request: &Request) -> Answer {
 /// Takes the answer: the number of a choice, from 1.
 fn trust_answer(face: &Face, request: &Request) -> Answer {
     let cwd = directory(request)?;
-    let number = request.params["choice"].as_u64().unwrap_or(0);
+    let number = at(&request.params, "/choice").as_u64().unwrap_or(0);
     let number = usize::try_from(number).unwrap_or(0);
     let Some(choice) = number
         .checked_sub(1)

@@ -8,6 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Value as Json, json};
 
+use super::json::put;
+
 pub mod history;
 pub mod live;
 pub mod text;
@@ -133,16 +135,20 @@ impl Block {
             "marks": marks,
             "closed": self.closed,
         });
-        let mut put = |key: &str, value: Json| {
-            if !value.is_null() {
-                op[key] = value;
+        let target = self.target.as_ref();
+        let optional = [
+            ("entry", self.entry.clone().into()),
+            ("running", self.running.into()),
+            ("until_ms", self.until.into()),
+            (
+                "target",
+                target.map(|(path, line)| json!([path, line])).into(),
+            ),
+        ];
+        for (key, value) in optional {
+            if !Json::is_null(&value) {
+                put(&mut op, key, value);
             }
-        };
-        put("entry", self.entry.clone().into());
-        put("running", self.running.into());
-        put("until_ms", self.until.into());
-        if let Some((path, line)) = &self.target {
-            put("target", json!([path, line]));
         }
         op
     }
@@ -220,8 +226,8 @@ impl Chat {
                 continue;
             };
             let mut op = block.op(from);
-            op["op"] = "chat.block".into();
-            op["session"] = self.session.as_str().into();
+            put(&mut op, "op", "chat.block".into());
+            put(&mut op, "session", self.session.as_str().into());
             ops.push(op);
         }
         ops

@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::json::put;
 use crate::review::ReviewEvent;
 use crate::session::Event;
 
@@ -42,6 +43,6 @@ pub(super) fn user_events(session: &str, event: &Event) -> Vec<Json> {
         _ => return Vec::new(),
     };
     let (name, mut data) = fired;
-    data["session"] = session.into();
+    put(&mut data, "session", session.into());
     vec![json!({"op": "events.fire", "name": name, "data": data})]
 }

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::editor::value::{from_json, to_json};
 use super::editor::{Editor, EditorError};
+use super::json::at;
 
 /// Version of the language between core and the Lua side; both must name the same. It grows when an op or a request
 /// changes its meaning.
@@ -42,15 +43,15 @@ pub async fn greet(editor: &Editor) -> Result<Hello, String> {
             other => other.to_string(),
         })?;
     let answer = to_json(&answer);
-    if let Some(refused) = answer["refused"].as_str() {
+    if let Some(refused) = at(&answer, "/refused").as_str() {
         return Err(refused.to_owned());
     }
-    let Some(cwd) = answer["cwd"].as_str() else {
+    let Some(cwd) = at(&answer, "/cwd").as_str() else {
         return Err("the plugin's answer to the greeting names no directory".into());
     };
     Ok(Hello {
         cwd: cwd.into(),
-        config: answer["config"].clone(),
+        config: at(&answer, "/config").clone(),
     })
 }
 
@@ -70,7 +71,7 @@ async fn channel(editor: &Editor) -> Result<i64, String> {
         .call("nvim_get_chan_info", vec![0.into()])
         .await
         .map_err(|error| error.to_string())?;
-    to_json(&answer)["id"]
+    at(&to_json(&answer), "/id")
         .as_i64()
         .ok_or_else(|| "Neovim names no channel".into())
 }

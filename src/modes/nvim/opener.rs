@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use super::json::at;
 use crate::ai::registry::ModelRegistry;
 use crate::ai::{Model, RequestOptions, ThinkingLevel};
 use crate::extensions::NoHooks;
@@ -58,14 +59,14 @@ impl Opener {
         config: &Json,
         cwd: &Path,
     ) -> Result<Self, String> {
-        let review = &config["review"];
+        let review = at(config, "/review");
         let mut gate = GateConfig::new(workspace.clone(), cwd);
         gate.state_dir = Some(setup.places.state_dir.clone());
         gate.reviewer = Reviewer::Person;
-        gate.mode = mode(&review["mode"]).unwrap_or_default();
-        gate.rules = rules(&review["rules"])?;
-        gate.stop_on_reject = review["on_reject"] == "stop";
-        if let Some(join) = review["join"].as_u64() {
+        gate.mode = mode(at(review, "/mode")).unwrap_or_default();
+        gate.rules = rules(at(review, "/rules"))?;
+        gate.stop_on_reject = at(review, "/on_reject") == "stop";
+        if let Some(join) = at(review, "/join").as_u64() {
             gate.join = usize::try_from(join).unwrap_or(gate.join);
         }
         Ok(Self {
@@ -146,6 +147,7 @@ impl Opener {
             thinking: self.setup.thinking,
             tools,
             active_tools: Some(tools::DEFAULT_TOOLS.map(str::to_owned).to_vec()),
+            tools_fixed: false,
             shell: Some(shell),
             gate: self.gate.clone(),
             hooks: Arc::new(NoHooks),
@@ -202,12 +204,12 @@ fn rules(value: &Json) -> Result<Vec<Rule>, String> {
     let given = value.as_array().into_iter().flatten();
     given
         .map(|rule| {
-            let mode = mode(&rule["mode"]).ok_or_else(|| {
+            let mode = mode(at(rule, "/mode")).ok_or_else(|| {
                 format!("review rule {rule}: mode is one of ask, auto, readonly, off")
             })?;
-            match rule["glob"].as_str() {
+            match at(rule, "/glob").as_str() {
                 Some(glob) => Rule::glob(glob, mode),
-                None if rule["outside_cwd"] == true => Ok(Rule::outside_cwd(mode)),
+                None if at(rule, "/outside_cwd") == true => Ok(Rule::outside_cwd(mode)),
                 None => Err(format!("review rule {rule}: give a glob or outside_cwd")),
             }
         })

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::editor::value::{MAX_DEPTH, depth, from_json};
 use super::editor::{Editor, EditorError};
+use super::json::{at, put};
 
 /// Shortest time between the starts of two batches.
 const FRAME: Duration = Duration::from_millis(33);
@@ -77,9 +78,9 @@ impl Outbox {
         let deep = depth(&from_json(&result)) + SURROUNDING + 1 > MAX_DEPTH;
         let mut op = json!({"op": "rpc.reply", "id": id, "error": error});
         if deep {
-            op["json"] = result.to_string().into();
+            put(&mut op, "json", result.to_string().into());
         } else {
-            op["result"] = result;
+            put(&mut op, "result", result);
         }
         self.push(op);
     }
@@ -167,11 +168,13 @@ async fn send(editor: &Editor, ops: Vec<Json>) -> Result<(), EditorError> {
         .change_fn("pi.rpc", "batch", vec![encoded.collect()])
         .await?;
     let answer = super::editor::value::to_json(&answer);
-    for error in answer["errors"].as_array().into_iter().flatten() {
-        let index = error[0].as_u64().and_then(|it| usize::try_from(it).ok());
+    for error in at(&answer, "/errors").as_array().into_iter().flatten() {
+        let index = at(error, "/0")
+            .as_u64()
+            .and_then(|it| usize::try_from(it).ok());
         let op = index.and_then(|it| ops.get(it.checked_sub(1)?));
-        let name = op.map_or(&Json::Null, |op| &op["op"]);
-        tracing::error!("{name}: {}", error[1]);
+        let name = op.map_or(&Json::Null, |op| at(op, "/op"));
+        tracing::error!("{name}: {}", at(error, "/1"));
     }
     Ok(())
 }

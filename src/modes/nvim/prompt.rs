@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::face::{Answer, Answering, Face, Request};
+use super::json::at;
 use super::requests::done;
 use super::slot::Slot;
 use crate::ai::Block;
@@ -44,7 +45,7 @@ fn send(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
     } else {
         Behavior::Steer
     };
-    let images = request.params["images"]
+    let images = at(&request.params, "/images")
         .as_array()
         .cloned()
         .unwrap_or_default();
@@ -65,7 +66,7 @@ fn send(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
         return done(Ok(json!({"disposition": "handled"})));
     }
     let sent = slot.command(Command::Prompt {
-        text: with_context(&text, &request.params["context"]),
+        text: with_context(&text, at(&request.params, "/context")),
         images: images.collect(),
         behavior: Some(behavior),
     });
@@ -103,7 +104,7 @@ fn talk_back(slot: &Arc<Slot>, text: &str, again: bool) -> Answering {
 fn with_context(text: &str, context: &Json) -> String {
     let mut out = text.to_owned();
     for item in context.as_array().into_iter().flatten() {
-        if let (Some(name), Some(text)) = (item["name"].as_str(), item["text"].as_str()) {
+        if let (Some(name), Some(text)) = (at(item, "/name").as_str(), at(item, "/text").as_str()) {
             out.push_str(&format!("\n\n<{name}>\n{}\n</{name}>", text.trim_end()));
         }
     }

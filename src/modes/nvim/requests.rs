@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::face::{Answer, Answering, Face, Request};
+use super::json::at;
 use super::slot::Slot;
 use super::{prompt, sessions, tree};
 use crate::session::{Command, SessionChoice};
@@ -112,7 +113,7 @@ fn of_session(slot: &Arc<Slot>, request: &Request) -> Answering {
         "session.import" => need("path").map(|path| Command::ImportSession { path: path.into() }),
         "session.last_answer" => Ok(Command::GetLastAssistantText),
         "session.all_tools" => Ok(Command::GetTools),
-        "session.tools" => match request.params["names"].as_array() {
+        "session.tools" => match at(&request.params, "/names").as_array() {
             Some(names) => Ok(Command::SetActiveTools {
                 names: names
                     .iter()

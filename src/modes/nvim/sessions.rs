@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
 use super::face::{Answer, Answering, Face, Request};
+use super::json::{at, put};
 use super::requests::done;
 use crate::session::listing::{self, Scope, SessionInfo};
 use crate::session::search::{Sort, search};
@@ -61,13 +62,13 @@ fn rows(face: &Face, request: &Request) -> Answer {
         .collect();
     for slot in live {
         let id = slot.id();
-        match rows.iter_mut().find(|row| row["id"] == id.as_str()) {
-            Some(row) => row["live"] = slot.word().into(),
+        match rows.iter_mut().find(|row| at(row, "/id") == id.as_str()) {
+            Some(row) => put(row, "live", slot.word().into()),
             // Not written yet: it has no message.
             None => {
                 let mut info = slot.info();
-                info["live"] = slot.word().into();
-                info["messages"] = 0.into();
+                put(&mut info, "live", slot.word().into());
+                put(&mut info, "messages", 0.into());
                 rows.push(info);
             }
         }

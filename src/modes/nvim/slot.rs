@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::chat_view::tool::State;
 use super::chat_view::{Chat, Kind, history};
 use super::face::{Answer, Answering, Face, notice};
+use super::json::{at, put};
 use super::outbox::{Outbox, Source};
 use super::status::Status;
 use crate::review::{HunkState, ProposalState, ReviewEvent, ReviewMode};
@@ -60,8 +61,8 @@ impl Source for StatusSource {
     fn take(&self) -> Vec<Json> {
         let id = self.0.id();
         let mut op = self.0.status.lock().op();
-        op["op"] = "status.set".into();
-        op["session"] = id.into();
+        put(&mut op, "op", "status.set".into());
+        put(&mut op, "session", id.into());
         vec![op]
     }
 }
@@ -86,8 +87,8 @@ impl Slot {
             runtime,
             cwd,
             tree: Mutex::new(super::tree::view(
-                face.config["ui"]["ascii"] == true,
-                face.config["tree"]["filter"].as_str(),
+                at(&face.config, "/ui/ascii") == true,
+                at(&face.config, "/tree/filter").as_str(),
             )),
             outbox: face.outbox.clone(),
             state: Mutex::default(),
@@ -167,10 +168,13 @@ impl Slot {
         let state = ask(Command::GetState).await?;
         let old = {
             let mut mine = self.state.lock();
-            let id = state["sessionId"].as_str().unwrap_or_default().to_owned();
+            let id = at(&state, "/sessionId")
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             let old = std::mem::replace(&mut mine.id, id);
-            mine.file = state["sessionFile"].as_str().map(PathBuf::from);
-            mine.name = state["sessionName"].as_str().map(str::to_owned);
+            mine.file = at(&state, "/sessionFile").as_str().map(PathBuf::from);
+            mine.name = at(&state, "/sessionName").as_str().map(str::to_owned);
             old
         };
         let id = self.id();
@@ -354,7 +358,13 @@ impl Slot {
                 self.state.lock().name.clone_from(name);
             }
             Event::Notice { level, text } => self.outbox.push(notice(level_name(*level), text)),
-            Event::Review(review) => self.review(review),
+            Event::Review(review) => {
+                self.review(review);
+                let asks = self.waits_for_person();
+                if self.status.lock().set_asks(asks) {
+                    self.draw_status();
+                }
+            }
             Event::QueueUpdate {
                 steering,
                 follow_up,

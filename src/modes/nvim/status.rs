@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value as Json, json};
 
+use super::json::at;
 use crate::review::{ReviewEvent, ReviewMode};
 use crate::session::Event;
 
@@ -25,7 +26,8 @@ pub struct Status {
     context_pct: Option<f64>,
     retry: Option<(u32, u32)>,
     compacting: bool,
-    approvals: usize,
+    /// A review or a question waits for the person.
+    asks: bool,
     failed: bool,
 }
 
@@ -41,26 +43,26 @@ impl Status {
     pub fn load(&mut self, state: &Json, cwd: &Path) {
         let text = |value: &Json| value.as_str().map(str::to_owned);
         self.cwd = cwd.to_string_lossy().into_owned();
-        self.name = text(&state["sessionName"]);
-        self.model = text(&state["model"]["id"]);
-        self.provider = text(&state["model"]["provider"]);
-        self.context_window = state["model"]["contextWindow"].as_u64();
-        self.thinking = text(&state["thinkingLevel"]).unwrap_or_default();
-        self.run = match state["isStreaming"].as_bool() {
+        self.name = text(at(state, "/sessionName"));
+        self.model = text(at(state, "/model/id"));
+        self.provider = text(at(state, "/model/provider"));
+        self.context_window = at(state, "/model/contextWindow").as_u64();
+        self.thinking = text(at(state, "/thinkingLevel")).unwrap_or_default();
+        self.run = match at(state, "/isStreaming").as_bool() {
             Some(true) => Run::Running,
             _ => Run::Idle,
         };
-        self.compacting = state["isCompacting"].as_bool() == Some(true);
-        self.queue = count(&state["pendingMessageCount"]);
+        self.compacting = at(state, "/isCompacting").as_bool() == Some(true);
+        self.queue = count(at(state, "/pendingMessageCount"));
     }
 
     /// Takes the answer of `get_session_stats` in.
     pub fn stats(&mut self, stats: &Json) {
-        self.cost = stats["cost"].as_f64().unwrap_or(0.0);
-        self.tokens_in = stats["tokens"]["input"].as_u64().unwrap_or(0);
-        self.tokens_out = stats["tokens"]["output"].as_u64().unwrap_or(0);
-        self.context_pct = stats["contextUsage"]["percent"].as_f64();
-        if let Some(window) = stats["contextUsage"]["contextWindow"].as_u64() {
+        self.cost = at(stats, "/cost").as_f64().unwrap_or(0.0);
+        self.tokens_in = at(stats, "/tokens/input").as_u64().unwrap_or(0);
+        self.tokens_out = at(stats, "/tokens/output").as_u64().unwrap_or(0);
+        self.context_pct = at(stats, "/contextUsage/percent").as_f64();
+        if let Some(window) = at(stats, "/contextUsage/contextWindow").as_u64() {
             self.context_window = Some(window);
         }
     }
@@ -72,6 +74,11 @@ impl Status {
             Some(provider) => format!("{provider}/{id}"),
             None => id.to_owned(),
         })
+    }
+
+    /// Says whether the person is waited for; returns whether that is news.
+    pub fn set_asks(&mut self, asks: bool) -> bool {
+        std::mem::replace(&mut self.asks, asks) != asks
     }
 
     /// Sets the review mode.
@@ -117,10 +124,6 @@ impl Status {
                 self.failed = !success;
             }
             Event::Review(ReviewEvent::Mode { mode }) => self.mode = *mode,
-            Event::Review(ReviewEvent::Approval { .. }) => self.approvals += 1,
-            Event::Review(ReviewEvent::ApprovalGone { .. }) => {
-                self.approvals = self.approvals.saturating_sub(1);
-            }
             _ => {}
         }
         *self != before
@@ -128,8 +131,8 @@ impl Status {
 
     /// `run`, `ask`, `idle` or `err`.
     pub fn word(&self) -> &'static str {
-        match (self.run, self.approvals, self.failed) {
-            (_, 1.., _) => "ask",
+        match (self.run, self.asks, self.failed) {
+            (_, true, _) => "ask",
             (Run::Running, ..) => "run",
             (Run::Idle, _, true) => "err",
             (Run::Idle, _, false) => "idle",

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::chat_view::{Chat, history};
+use super::chat_view::Chat;
 use super::face::{Answer, Answering, Request};
+use super::json::at;
 use super::requests::done;
 use super::slot::Slot;
 use crate::entry::EntryId;
@@ -64,7 +65,7 @@ fn rows(slot: &Slot, request: &Request) -> Answer {
         let leaf = row_of(leaf_id.as_deref());
         let here = row_of(request.text("at")).or(leaf);
         let number = |key: &str| {
-            let value = request.params[key].as_u64();
+            let value = request.params.get(key).and_then(Json::as_u64);
             value.and_then(|it| usize::try_from(it).ok())
         };
         let around = here.unwrap_or(0).saturating_sub(PAGE / 2);
@@ -91,13 +92,16 @@ fn change(view: &mut TreeView, session: &Session, request: &Request) {
     if let Some(query) = request.text("query") {
         view.set_query(query);
     }
-    if let (Some(id), Some(folded)) = (request.text("fold"), request.params["folded"].as_bool()) {
+    if let (Some(id), Some(folded)) = (
+        request.text("fold"),
+        at(&request.params, "/folded").as_bool(),
+    ) {
         view.set_folded(&EntryId::from(id), folded);
     }
-    if let Some(folded) = request.params["fold_all"].as_bool() {
+    if let Some(folded) = at(&request.params, "/fold_all").as_bool() {
         view.fold_all(session, folded);
     }
-    if request.params["first"].is_null() {
+    if at(&request.params, "/first").is_null() {
         view.refresh(session);
     }
 }
@@ -126,8 +130,7 @@ fn preview(slot: &Slot, request: &Request) -> Answer {
         return Err(format!("there is no entry {id}"));
     };
     let mut chat = Chat::new("", "");
-    let (_, shown) = history::window(1, |_| Some(entry.clone()));
-    chat.load(&shown, 0);
+    chat.preview(&entry);
     let mut lines = chat.lines();
     if lines.is_empty() {
         let pretty = serde_json::to_string_pretty(&entry).unwrap_or_default();
@@ -136,7 +139,7 @@ fn preview(slot: &Slot, request: &Request) -> Answer {
     if !request.flag("whole") {
         lines.truncate(PREVIEW);
     }
-    Ok(json!({"lines": lines, "type": entry["type"]}))
+    Ok(json!({"lines": lines, "type": at(&entry, "/type")}))
 }
 
 /// Makes the view of a slot.

@@ -211,4 +211,8 @@ async fn the_screen_can_be_read() {
         .await;
     assert_eq!(screen.find("hello"), Some((0, 0)));
     assert_eq!(screen.rows().len(), 8);
+    nv.command("syntax off | match ErrorMsg /ell/").await;
+    let screen = nv.screen().await;
+    assert_eq!(screen.attributes(0, 0), json!(null));
+    assert_ne!(screen.attributes(0, 1), json!(null));
 }

@@ -133,11 +133,6 @@ impl Nv {
         nv
     }
 
-    /// Process id.
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id().expect("it runs")
-    }
-
     /// Runs Lua and returns what it returns; `args` is `...`.
     #[track_caller]
     pub(super) fn lua(

@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use super::tool::State;
 use super::{Chat, Kind};
 use crate::ai::{Block as Content, Message, ToolResultMessage};
+use crate::modes::nvim::json::at;
 
 /// Entries drawn when a session is opened or more of it is asked for, and most lines they may take.
 const ENTRIES: usize = 200;
@@ -57,6 +58,12 @@ impl Chat {
         *self = before;
     }
 
+    /// Draws one entry by itself.
+    pub fn preview(&mut self, entry: &Json) {
+        self.clear();
+        self.stored(entry);
+    }
+
     fn show(&mut self, entries: &[Json]) {
         for entry in entries {
             self.stored(entry);
@@ -65,10 +72,10 @@ impl Chat {
     }
 
     fn stored(&mut self, entry: &Json) {
-        let id = entry["id"].as_str().unwrap_or_default();
-        match entry["type"].as_str() {
+        let id = at(entry, "/id").as_str().unwrap_or_default();
+        match at(entry, "/type").as_str() {
             Some("message") => {
-                let message = Message::from_value(entry["message"].clone());
+                let message = Message::from_value(at(entry, "/message").clone());
                 match &message {
                     Message::Assistant(assistant) => self.assistant(assistant, id, Some(id)),
                     Message::ToolResult(result) => self.result(result),
@@ -77,8 +84,8 @@ impl Chat {
             }
             Some("custom_message") => {
                 let text = crate::ai::Content::Text(String::new());
-                let content = serde_json::from_value(entry["content"].clone()).unwrap_or(text);
-                if entry["display"].as_bool() == Some(true) {
+                let content = serde_json::from_value(at(entry, "/content").clone()).unwrap_or(text);
+                if at(entry, "/display").as_bool() == Some(true) {
                     self.note(Kind::Note, content.text("\n").trim());
                 }
             }
@@ -119,7 +126,7 @@ impl Chat {
 }
 
 fn is_result(entry: Option<&Json>) -> bool {
-    entry.is_some_and(|entry| entry["message"]["role"] == "toolResult")
+    entry.is_some_and(|entry| at(entry, "/message/role") == "toolResult")
 }
 
 /// About how many lines an entry takes; results are cut, so they count little.
@@ -129,15 +136,15 @@ fn rough_lines(entry: &Json) -> usize {
         Json::Array(blocks) => blocks
             .iter()
             .filter_map(|block| {
-                block["text"]
+                at(block, "/text")
                     .as_str()
-                    .or_else(|| block["thinking"].as_str())
+                    .or_else(|| at(block, "/thinking").as_str())
             })
             .map(|text| text.lines().count())
             .sum(),
         _ => 0,
     };
-    let lines = text(&entry["message"]["content"]) + 2;
+    let lines = text(at(entry, "/message/content")) + 2;
     if is_result(Some(entry)) {
         lines.min(200)
     } else {

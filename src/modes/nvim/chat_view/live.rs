@@ -6,6 +6,7 @@ use super::text::{clock, first_line, lines, tokens};
 use super::tool::{Header, State, ToolBlock};
 use super::{Block, Chat, Kind, Mark};
 use crate::ai::{AssistantMessage, Block as Content, Message, StopReason, StreamEvent};
+use crate::modes::nvim::json::at;
 use crate::session::Event;
 
 /// What is known of the answer that streams.
@@ -32,7 +33,7 @@ impl Chat {
             Event::MessageStart { message } => self.message_start(message),
             Event::MessageUpdate { event, .. } => self.update(event, now),
             Event::MessageEnd { message, entry } => {
-                self.message_end(message, entry.as_deref(), now)
+                self.message_end(message, entry.as_deref(), now);
             }
             Event::ToolStart {
                 call_id,
@@ -75,7 +76,7 @@ impl Chat {
                 self.put(block);
             }
             Event::CompactionEnd { aborted, error, .. } => {
-                self.compacted(*aborted, error.as_deref())
+                self.compacted(*aborted, error.as_deref());
             }
             Event::RetryStart {
                 attempt,
@@ -303,7 +304,11 @@ impl Chat {
         self.edit(&id, |block| {
             block.running = None;
             if let Some(header) = block.lines.first_mut() {
-                *header = format!("thinking {}s", (now - since).max(0) / 1000);
+                let seconds = (now - since).max(0) / 1000;
+                *header = match seconds {
+                    0 => "thinking".to_owned(),
+                    _ => format!("thinking {seconds}s"),
+                };
             }
             block.touch(0);
         });
@@ -378,17 +383,17 @@ impl Chat {
 
     /// A non-message entry that stands for itself in the chat.
     pub(super) fn entry(&mut self, entry: &Json) {
-        let id = entry["id"].as_str().unwrap_or_default();
-        let summary = entry["summary"].as_str().unwrap_or_default();
-        let title = match entry["type"].as_str() {
-            Some("compaction") => match entry["tokensBefore"].as_u64() {
+        let id = at(entry, "/id").as_str().unwrap_or_default();
+        let summary = at(entry, "/summary").as_str().unwrap_or_default();
+        let title = match at(entry, "/type").as_str() {
+            Some("compaction") => match at(entry, "/tokensBefore").as_u64() {
                 Some(count) if count > 0 => format!("compacted {} tokens", tokens(count)),
                 _ => "compacted".to_owned(),
             },
             // The person's own commands: no other event tells of them.
-            Some("message") if entry["message"]["role"] == "bashExecution" => {
-                let message = Message::from_value(entry["message"].clone());
-                self.shell_done(entry["message"]["command"].as_str().unwrap_or_default());
+            Some("message") if at(entry, "/message/role") == "bashExecution" => {
+                let message = Message::from_value(at(entry, "/message").clone());
+                self.shell_done(at(entry, "/message/command").as_str().unwrap_or_default());
                 self.message(&message, id, Some(id));
                 return;
             }
@@ -416,7 +421,7 @@ impl Chat {
     /// The command is stored: the entry is drawn in the place of what ran.
     fn shell_done(&mut self, command: &str) {
         let runs = |tool: &ToolBlock| {
-            tool.started_by_person && tool.args["command"].as_str() == Some(command)
+            tool.started_by_person && at(&tool.args, "/command").as_str() == Some(command)
         };
         let ran = self.tools.iter().find(|(_, tool)| runs(tool));
         if let Some(tag) = ran.map(|(tag, _)| tag.clone()) {
@@ -460,7 +465,7 @@ fn plain_error(text: &str) -> String {
     else {
         return text.to_owned();
     };
-    let message = [&body["error"]["message"], &body["message"]];
+    let message = [at(&body, "/error/message"), at(&body, "/message")];
     match message.into_iter().find_map(Json::as_str) {
         Some(message) => format!("{head}{message}"),
         None => text.to_owned(),
