@@ -1,6 +1,9 @@
 ---What waits for the user: questions as floats with plain keys, and a badge when now is not the time for them.
 
 local api = vim.api
+
+---@type table<string, fun(...): any>
+local uv = vim.uv
 local options = require('pi.review.options')
 local port = require('pi.review.port')
 local say = require('pi.review.say')
@@ -82,7 +85,7 @@ end
 local function tell(session, kind, line)
   changed()
   say.event('PiAttention', { session = session, kind = kind, count = M.count() })
-  local now = vim.uv.hrtime()
+  local now = uv.hrtime()
   if now - (state.told[session] or -QUIET_NS) >= QUIET_NS then
     state.told[session] = now
     say.tell(line)
@@ -142,7 +145,7 @@ local function take(id)
 end
 
 ---@param answer table
-local function answer(answer)
+local function reply(answer)
   local dialog = state.dialog
   if not dialog then
     return
@@ -178,14 +181,14 @@ local function allow_prefix()
     default = question.prefix,
   }, function(prefix)
     if prefix and vim.trim(prefix) ~= '' then
-      answer({ answer = 'prefix', prefix = vim.trim(prefix) })
+      reply({ answer = 'prefix', prefix = vim.trim(prefix) })
     end
   end)
 end
 
 local function refuse_with_reason()
   require('pi.review.note').ask('Why not? The model reads this', nil, function(reason)
-    answer({ answer = 'refused', reason = reason ~= '' and reason or nil })
+    reply({ answer = 'refused', reason = reason ~= '' and reason or nil })
   end)
 end
 
@@ -249,18 +252,18 @@ local function define_keys(buf)
   local function map(lhs, desc, run)
     vim.keymap.set('n', lhs, function()
       local dialog = state.dialog
-      if dialog and dialog.guarded and vim.uv.hrtime() - dialog.opened < GUARD_NS then
+      if dialog and dialog.guarded and uv.hrtime() - dialog.opened < GUARD_NS then
         return
       end
       run()
     end, { buffer = buf, nowait = true, desc = 'Pi: ' .. desc })
   end
   map('y', 'run it once', function()
-    answer({ answer = 'once' })
+    reply({ answer = 'once' })
   end)
   map('p', 'allow for the session', allow_prefix)
   map('n', 'no', function()
-    answer({ answer = 'refused' })
+    reply({ answer = 'refused' })
   end)
   map('N', 'no, with a reason', refuse_with_reason)
   map('<Esc>', 'later', close)
@@ -292,13 +295,13 @@ local function show(question, guarded)
     col = math.floor((vim.o.columns - width) / 2) - 1,
     style = 'minimal',
     border = options.ascii() and { '+', '-', '+', '|', '+', '-', '+', '|' } or 'rounded',
-    title = { { (' %srun this command? '):format(name), 'PiApprovalTitle' } },
+    title = { { (' %sRun this command? '):format(name), 'PiApprovalTitle' } },
     footer = { { more, 'PiReviewHint' } },
     footer_pos = 'right',
     zindex = 60,
   })
   vim.wo[win][0].wrap = false
-  local opened = vim.uv.hrtime()
+  local opened = uv.hrtime()
   state.dialog =
     { win = win, buf = buf, id = question.id, back = back, opened = opened, guarded = guarded }
   define_keys(buf)
@@ -352,7 +355,7 @@ M.ops = {}
 
 ---@param op pi.attention.Question
 function M.ops.ask(op)
-  op.asked = vim.uv.hrtime()
+  op.asked = uv.hrtime()
   state.queue[#state.queue + 1] = op
   state.told[op.session] = state.told[op.session] or -QUIET_NS
   changed()
@@ -360,7 +363,7 @@ function M.ops.ask(op)
     show(op, true)
     say.event('PiAttention', { session = op.session, kind = op.kind, count = M.count() })
   else
-    local line = text.cut(vim.split(op.command, '\n')[1], 60)
+    local line = text.cut(vim.split(op.command, '\n')[1] or '', 60)
     tell(op.session, op.kind, ('asks to run: %s (:Pi attention)'):format(line))
   end
 end

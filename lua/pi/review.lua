@@ -25,6 +25,8 @@ local M = {}
 
 ---@type table<integer, boolean> buffers that show a review now
 local attached = {}
+---@type table<string, boolean> files that were written: undoing that and saving is something core has to know
+local written = {}
 
 local ready = false
 
@@ -150,8 +152,15 @@ local function define_autocmds()
   api.nvim_create_autocmd('BufWritePost', {
     group = group,
     callback = function(ev)
-      if attached[ev.buf] and not vim.b[ev.buf].pi_writing then
-        on_read(ev.buf)
+      if vim.b[ev.buf].pi_writing then
+        return
+      end
+      local path = buffers.real_of(ev.buf)
+      if not path then
+        return
+      end
+      if attached[ev.buf] or written[path] then
+        port.send({ view = 'changed', path = path })
       end
     end,
   })
@@ -192,13 +201,24 @@ local function prepare()
   end)
 end
 
----Whether the user already looks at the file.
----@param proposal pi.review.Proposal
----@return boolean
-local function looked_at(proposal)
-  local buf = buffers.find(proposal.real)
+---@param buf integer?
+---@return boolean whether a window of this tab page shows it
+local function on_screen(buf)
   for _, win in ipairs(buf and vim.fn.win_findbuf(buf) or {}) do
     if api.nvim_win_get_tabpage(win) == api.nvim_get_current_tabpage() then
+      return true
+    end
+  end
+  return false
+end
+
+---Whether another proposal is being looked at: a new one must not push it away.
+---@param proposal pi.review.Proposal
+---@return boolean
+local function other_on_screen(proposal)
+  for _, other in ipairs(state.with_pending()) do
+    local shown = on_screen(buffers.find(other.real)) or on_screen(proposal_view.buffer(other.id))
+    if other.id ~= proposal.id and shown then
       return true
     end
   end
@@ -215,9 +235,10 @@ local function arrive(proposal)
     hunks = #proposal.hunks,
   })
   local review = options.review()
-  local shown = looked_at(proposal) and proposal.view == 'inline'
+  local shown = proposal.view == 'inline' and on_screen(buffers.find(proposal.real))
   local idle = attention.idle(proposal.session)
-  if not shown and (review.open == 'always' or (review.open == 'idle' and idle)) then
+  local welcome = review.open == 'always' or (review.open == 'idle' and idle)
+  if not shown and welcome and not other_on_screen(proposal) then
     local first = proposal.hunks[1]
     if first then
       jump.to(proposal, first, false)
@@ -263,10 +284,8 @@ function M.ops.set(op)
   prepare()
   local proposal = op.proposal
   local before = state.set(proposal)
-  if before and vim.iter(proposal.hunks):any(function(hunk)
-    return not hunk.same
-  end) then
-    syntax.forget(before)
+  if before then
+    syntax.forget_changed(before, proposal)
   end
   update(proposal)
   if state.reviewable(proposal) and not (before and state.reviewable(before)) then
@@ -280,7 +299,7 @@ function M.ops.drop(op)
   if not proposal then
     return
   end
-  proposal.state = op.state
+  proposal.state = op.state --[[@as any]]
   syntax.forget(proposal)
   split.gone(op.id)
   proposal_view.close(proposal)
@@ -317,6 +336,8 @@ end
 
 ---@param op {path: string, by: string}
 function M.ops.written(op)
+  prepare()
+  written[op.path] = true
   local buf = buffers.find(op.path)
   say.event('PiFileWritten', { path = op.path, buf = buf, by = op.by })
 end
@@ -406,9 +427,9 @@ local modes = { 'ask', 'auto', 'readonly', 'off' }
 ---@param bang boolean
 local function decide(verb, rest, range, bang)
   if rest[1] == 'file' then
-    actions[verb .. '_file'](rest[2] and table.concat(rest, ' ', 2) or nil)
+    actions.file(verb, rest[2] and table.concat(rest, ' ', 2) or nil)
   elseif rest[1] == 'all' then
-    actions[verb .. '_all']()
+    actions.all(verb)
   elseif range then
     actions.range(verb, range[1], range[2])
   elseif verb == 'reject' then

@@ -74,6 +74,7 @@ local function open(request, params, callback)
       elseif vim.api.nvim_tabpage_is_valid(tab) then
         vim.t[tab].pi_session = info.id
       end
+      require('pi.login').offer_trust(info.cwd)
       callback(nil, info)
     end)
   end)

@@ -206,9 +206,10 @@ local function here_or_say()
   return here
 end
 
+---Decides the rest of the file under the cursor.
 ---@param verb 'accept'|'reject'
 ---@param reason string?
-local function whole_file(verb, reason)
+function M.file(verb, reason)
   local here = here_or_say()
   if not here then
     return
@@ -218,15 +219,6 @@ local function whole_file(verb, reason)
     return
   end
   port.send({ action = verb .. 'File', proposal = here.proposal.id, note = reason })
-end
-
-function M.accept_file()
-  whole_file('accept')
-end
-
----@param reason string?
-function M.reject_file(reason)
-  whole_file('reject', reason)
 end
 
 ---@return integer hunks, integer files, integer unseen
@@ -296,6 +288,15 @@ function M.reject_all()
       stop()
     end
   end)
+end
+
+---@param verb 'accept'|'reject'
+function M.all(verb)
+  if verb == 'accept' then
+    M.accept_all()
+  else
+    M.reject_all()
+  end
 end
 
 function M.undo()

@@ -3,6 +3,9 @@
 
 local api = vim.api
 
+---@type table<string, fun(...): any>
+local uv = vim.uv
+
 ---@class (exact) pi.review.BufferInfo
 ---@field buf integer
 ---@field changedtick integer
@@ -11,7 +14,6 @@ local api = vim.api
 ---@field bomb boolean
 ---@field endofline boolean
 ---@field encoding string 'fileencoding', lower case, 'utf-8' when empty
----@field readonly boolean
 ---@field modifiable boolean
 ---@field line_count integer 0 for a buffer that would be written as an empty file
 ---@field swap boolean whether another process holds a swap file for it
@@ -21,7 +23,7 @@ local api = vim.api
 ---@field path string
 ---@field dirty_first integer?
 ---@field dirty_last integer?
----@field timer uv.uv_timer_t?
+---@field reporting boolean whether core will hear of it soon
 
 local M = {}
 
@@ -38,17 +40,18 @@ local NOTIFY_MS = 100
 ---@param name string
 ---@return string
 function M.real_path(name)
-  local real = vim.uv.fs_realpath(name)
+  local real = uv.fs_realpath(name)
   if real then
     return real
   end
-  local parent = vim.uv.fs_realpath(vim.fs.dirname(name))
+  local parent = uv.fs_realpath(vim.fs.dirname(name))
   return parent and vim.fs.joinpath(parent, vim.fs.basename(name)) or vim.fs.normalize(name)
 end
 
+---Returns the real path of the file a buffer is about, if it is about one.
 ---@param buf integer
 ---@return string?
-local function real_of(buf)
+function M.real_of(buf)
   local name = api.nvim_buf_get_name(buf)
   if name == '' or vim.bo[buf].buftype ~= '' or name:match('^%a[%w+.-]+://') then
     return nil
@@ -66,7 +69,7 @@ end
 ---@return integer?
 function M.find(path)
   for _, buf in ipairs(api.nvim_list_bufs()) do
-    if api.nvim_buf_is_loaded(buf) and real_of(buf) == path then
+    if api.nvim_buf_is_loaded(buf) and M.real_of(buf) == path then
       return buf
     end
   end
@@ -76,7 +79,8 @@ end
 ---@param buf integer
 ---@return boolean
 function M.typing_in(buf)
-  return api.nvim_get_current_buf() == buf and api.nvim_get_mode().mode:match('^[iR]') ~= nil
+  local mode = api.nvim_get_mode().mode
+  return api.nvim_get_current_buf() == buf and (mode:match('^[iR]') or mode:match('^ni')) ~= nil
 end
 
 ---@param buf integer
@@ -103,7 +107,6 @@ function M.describe(buf)
     bomb = bo.bomb,
     endofline = bo.endofline,
     encoding = bo.fileencoding == '' and 'utf-8' or bo.fileencoding:lower(),
-    readonly = bo.readonly,
     modifiable = bo.modifiable,
     line_count = written_lines(buf),
     swap = vim.b[buf].pi_swap == true,
@@ -136,7 +139,7 @@ function M.all_modified()
   local found = {}
   for _, buf in ipairs(api.nvim_list_bufs()) do
     if api.nvim_buf_is_loaded(buf) and vim.bo[buf].modified then
-      local path = real_of(buf)
+      local path = M.real_of(buf)
       if path then
         found[#found + 1] = { path = path, info = M.describe(buf) }
       end
@@ -151,7 +154,8 @@ local function report(buf)
   if not watch or not watch.dirty_first then
     return
   end
-  local first, last = watch.dirty_first, watch.dirty_last or watch.dirty_first
+  local first = watch.dirty_first
+  local last = watch.dirty_last or first
   watch.dirty_first, watch.dirty_last = nil, nil
   if state.on_change and api.nvim_buf_is_valid(buf) then
     state.on_change({
@@ -174,39 +178,32 @@ local function touch(buf, first, last)
   end
   watch.dirty_first = math.min(watch.dirty_first or first, first)
   watch.dirty_last = math.max(watch.dirty_last or last, last)
-  watch.timer = watch.timer or vim.uv.new_timer()
-  if watch.timer and not watch.timer:is_active() then
-    watch.timer:start(
-      NOTIFY_MS,
-      0,
-      vim.schedule_wrap(function()
-        report(buf)
-      end)
-    )
+  if not watch.reporting then
+    watch.reporting = true
+    vim.defer_fn(function()
+      watch.reporting = false
+      report(buf)
+    end, NOTIFY_MS)
   end
 end
 
 ---Stops following a buffer.
 ---@param buf integer
 function M.unwatch(buf)
-  local watch = state.watched[buf]
   state.watched[buf] = nil
-  if watch and watch.timer then
-    watch.timer:stop()
-    watch.timer:close()
-  end
 end
 
 ---Follows the changes of a buffer until `unwatch` or until it goes away.
 ---@param buf integer
 ---@param path string real path
 function M.watch(buf, path)
-  if state.watched[buf] then
-    state.watched[buf].path = path
+  local known = state.watched[buf] ---@type pi.review.Watch?
+  if known then
+    known.path = path
     return
   end
   ---@type pi.review.Watch
-  local mine = { path = path }
+  local mine = { path = path, reporting = false }
   state.watched[buf] = mine
   api.nvim_buf_attach(buf, false, {
     on_lines = function(_, _, _, first, _, last)

@@ -7,13 +7,13 @@ local port = require('pi.review.port')
 
 ---@class (exact) pi.review.LineEdit
 ---@field start integer 0-based first replaced line
----@field removed integer
+---@field stop integer line after the last replaced one
 ---@field lines string[]
 
 ---@class (exact) pi.review.CommitRequest
 ---@field buf integer
 ---@field changedtick integer of the text core merged against
----@field edits pi.review.LineEdit[] in order of position
+---@field edits pi.review.LineEdit[] sorted by position
 ---@field empty_before boolean whether the buffer stands for an empty file
 ---@field empty_after boolean whether the target is an empty file
 ---@field endofline boolean
@@ -49,7 +49,7 @@ end
 local function set_write_options(buf, values)
   for name, value in pairs(values) do
     if vim.bo[buf][name] ~= value then
-      vim.bo[buf][name] = value
+      vim.bo[buf][name] = value --[[@as any]]
     end
   end
 end
@@ -97,7 +97,7 @@ local function edit_text(request)
   end
   for i = #request.edits, 1, -1 do
     local edit = request.edits[i]
-    api.nvim_buf_set_lines(buf, edit.start, edit.start + edit.removed, true, edit.lines)
+    api.nvim_buf_set_lines(buf, edit.start, edit.stop, true, edit.lines)
   end
 end
 
@@ -165,12 +165,13 @@ end
 ---@return string
 local function plain(message)
   local text = tostring(message):gsub('^.-(E%d+:)', '%1', 1):gsub('\nstack traceback:.*', '')
-  return vim.split(vim.trim(text), '\n')[1]
+  return vim.split(vim.trim(text), '\n')[1] or 'unknown error'
 end
 
----Tells core when the user leaves Insert mode, so that it asks again.
+---Tells core when the buffer can be changed again: after Insert mode, or when nothing locks texts any more.
 ---@param buf integer
-local function when_ready(buf)
+---@param events string[]
+local function when_ready(buf, events)
   local group = api.nvim_create_augroup('pi.review.commit.' .. buf, { clear = true })
   local function go()
     api.nvim_create_augroup('pi.review.commit.' .. buf, { clear = true })
@@ -178,7 +179,8 @@ local function when_ready(buf)
       port.send({ view = 'ready', buf = buf })
     end)
   end
-  api.nvim_create_autocmd('ModeChanged', { group = group, pattern = '*:n*', callback = go })
+  local pattern = events[1] == 'ModeChanged' and '*:n*' or nil
+  api.nvim_create_autocmd(events, { group = group, pattern = pattern, callback = go })
   api.nvim_create_autocmd(
     { 'BufLeave', 'BufUnload' },
     { group = group, buffer = buf, callback = go }
@@ -217,7 +219,7 @@ function M.apply(request)
     return { status = 'moved' }
   end
   if buffers.typing_in(buf) then
-    when_ready(buf)
+    when_ready(buf, { 'ModeChanged' })
     return { status = 'busy' }
   end
   if vim.bo[buf].readonly and not request.force then
@@ -236,6 +238,11 @@ function M.apply(request)
   local ok, err = pcall(write, request)
   vim.b[buf].pi_writing = nil
   if not ok then
+    if plain(err):match('^E565') then
+      -- Somebody's mapping or completion holds all texts; nothing was changed.
+      when_ready(buf, { 'SafeState' })
+      return { status = 'busy' }
+    end
     roll_back(buf, before)
     return { status = 'failed', code = 'write', message = plain(err) }
   end

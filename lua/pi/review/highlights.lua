@@ -58,13 +58,13 @@ end
 ---@return vim.api.keyset.highlight
 local function background(group, fallback)
   local diff, normal = colours(group), colours('Normal')
-  if diff.reverse then
-    return { link = group }
-  end
   local dark = vim.o.background == 'dark'
   local base = normal.bg or (dark and 0x14161b or 0xf4f4f4)
-  local bg = diff.bg or mix(diff.fg or fallback, base, 0.25)
-  return { bg = bg, ctermbg = diff.ctermbg or diff.ctermfg }
+  if diff.bg and not diff.reverse then
+    return { bg = diff.bg, ctermbg = diff.ctermbg }
+  end
+  -- A reversed group is full of colour and would swallow the syntax colours drawn over it.
+  return { bg = mix(diff.fg or fallback, base, 0.25), ctermbg = diff.ctermbg or diff.ctermfg }
 end
 
 ---@param weak vim.api.keyset.highlight

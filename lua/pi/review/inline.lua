@@ -4,6 +4,7 @@ local api = vim.api
 local options = require('pi.review.options')
 local state = require('pi.review.state')
 local text = require('pi.review.text')
+local wins = require('pi.review.win')
 
 local M = {}
 
@@ -17,6 +18,8 @@ local ALL_DRAWN = 500
 ---@field mark integer
 ---@field insertion boolean
 ---@field below boolean whether an insertion is drawn below its row
+---@field height integer virtual lines it is drawn with
+---@field over integer those of them above its first row
 
 ---@type table<integer, table<integer, pi.review.Anchor>>
 local anchors = {}
@@ -30,15 +33,17 @@ local anchors = {}
 ---@return pi.review.Look first, pi.review.Look rest
 local function looks(hunk)
   local delete = { sign = '-', sign_group = 'PiReviewSignDelete', nr_group = 'PiReviewDeleteNr' }
+  ---@type table<string, pi.review.Look?>
   local by_state = {
     accepted = { sign = 'ok', sign_group = 'PiReviewSignAccepted', nr_group = 'PiReviewAddNr' },
     rejected = { sign = 'x', sign_group = 'PiReviewSignRejected', nr_group = 'PiReviewRejected' },
     reverted = { sign = 'x', sign_group = 'PiReviewSignRejected', nr_group = 'PiReviewRejected' },
     stale = { sign = '!', sign_group = 'PiReviewSignStale', nr_group = 'PiReviewStale' },
   }
-  if by_state[hunk.state] then
-    local quiet = vim.tbl_extend('force', by_state[hunk.state], { sign = '' })
-    return by_state[hunk.state], quiet
+  local settled = by_state[hunk.state]
+  if settled then
+    local group, nr = settled.sign_group, settled.nr_group
+    return settled, { sign = '', sign_group = group, nr_group = nr }
   end
   if hunk.count == 0 then
     return { sign = '+', sign_group = 'PiReviewSignAdd', nr_group = 'PiReviewAddNr' }, delete
@@ -92,8 +97,7 @@ local function new_paint(buf)
   local paint = text.paint('add', buf)
   local win = window_of(buf)
   if win and vim.wo[win].wrap then
-    local info = vim.fn.getwininfo(win)[1]
-    paint.wrap = math.max(20, info.width - info.textoff)
+    paint.wrap = math.max(20, wins.text_width(win))
   else
     paint.width = vim.o.columns
   end
@@ -105,8 +109,7 @@ end
 local function draw_words(buf, hunk)
   local no_colour = options.no_colour()
   for i, line in ipairs(hunk.old) do
-    for w = 1, #(line.w or {}) - 1, 2 do
-      local from, to = line.w[w], line.w[w + 1]
+    for from, to in text.words(line) do
       mark(buf, hunk.row + i - 1, from, {
         end_col = to,
         hl_group = 'PiReviewDeleteWord',
@@ -262,6 +265,8 @@ local function draw_written(buf, hunk)
     mark = mark(buf, first, 0, { end_row = last, end_col = 0 }),
     insertion = false,
     below = true,
+    height = #lines,
+    over = #lines,
   }
 end
 
@@ -303,6 +308,8 @@ local function draw_hunk(buf, hunk, paint, from, to)
     mark = mark(buf, hunk.count > 0 and hunk.row or row, 0, { end_row = row, end_col = 0 }),
     insertion = hunk.count == 0,
     below = below,
+    height = #lines,
+    over = below and 0 or #lines,
   }
 end
 
@@ -312,11 +319,11 @@ end
 ---@return [integer, integer][]
 local function ranges(buf, hunks)
   if #hunks <= ALL_DRAWN then
-    return { { 0, math.huge } }
+    return { { 0, api.nvim_buf_line_count(buf) } }
   end
   local out = {}
   for _, win in ipairs(vim.fn.win_findbuf(buf)) do
-    local info = vim.fn.getwininfo(win)[1]
+    local info = wins.info(win)
     local margin = 2 * info.height
     out[#out + 1] = { info.topline - 1 - margin, info.botline + margin }
   end
@@ -363,15 +370,28 @@ end
 ---@return integer first
 ---@return integer last
 function M.rows(buf, hunk)
-  local anchor = anchors[buf] and anchors[buf][hunk.id]
-  if anchor then
-    local at = api.nvim_buf_get_extmark_by_id(buf, ns, anchor.mark, { details = true })
-    if at[1] then
-      return at[1], at[3].end_row or at[1]
+  local drawn = anchors[buf] and anchors[buf][hunk.id] ---@type pi.review.Anchor?
+  if drawn then
+    local first, last = wins.mark_rows(buf, ns, drawn.mark)
+    if first and last then
+      return first, last
     end
   end
   local row = hook(hunk)
   return hunk.count > 0 and hunk.row or row, row
+end
+
+---How many virtual lines a hunk is drawn with.
+---@param buf integer
+---@param hunk pi.review.Hunk
+---@return integer over above its first row
+---@return integer below its last row
+function M.heights(buf, hunk)
+  local drawn = anchors[buf] and anchors[buf][hunk.id] ---@type pi.review.Anchor?
+  if not drawn then
+    return 0, 0
+  end
+  return drawn.over, drawn.height - drawn.over
 end
 
 ---@param win integer
@@ -379,14 +399,18 @@ end
 ---@param hunk pi.review.Hunk
 ---@return integer free cells right of the text of a row
 local function room(win, row, hunk)
-  local info = vim.fn.getwininfo(win)[1]
   local used = api.nvim_win_call(win, function()
     return vim.fn.virtcol({ row + 1, '$' }) - 1
   end)
   if options.no_colour() and hunk.count > 0 then
     used = used + 2 + 2 * #(hunk.old[1] and hunk.old[1].w or {})
   end
-  return info.width - info.textoff - used - 2
+  local width = wins.text_width(win)
+  if vim.wo[win].wrap and used > 0 then
+    -- The hint stands after the text, on the last of its screen lines.
+    used = (used - 1) % width + 1
+  end
+  return math.floor(width - used - 2)
 end
 
 ---The longest hint that fits, from the real keys.
@@ -397,11 +421,14 @@ end
 local function hint_text(position, keys, cells)
   for count = #keys, 0, -1 do
     local chunks, width = { { position, 'PiReviewHint' } }, vim.fn.strdisplaywidth(position)
-    for i = 1, count do
-      local word, key = '  ' .. keys[i].word .. ' ', keys[i].key
+    for i, key in ipairs(keys) do
+      if i > count then
+        break
+      end
+      local word = '  ' .. key.word .. ' '
       chunks[#chunks + 1] = { word, 'PiReviewHint' }
-      chunks[#chunks + 1] = { key, 'PiReviewKey' }
-      width = width + vim.fn.strdisplaywidth(word .. key)
+      chunks[#chunks + 1] = { key.key, 'PiReviewKey' }
+      width = width + vim.fn.strdisplaywidth(word .. key.key)
     end
     if width <= cells then
       return chunks
@@ -423,6 +450,19 @@ local function position_of(proposal, hunk)
     where = where .. '  unsaved changes: accept will save them'
   end
   return where
+end
+
+---@type integer?
+local echoed = nil
+
+---Shows the hint in the message line, once a hunk, where the line has no room for it.
+---@param hunk pi.review.Hunk
+---@param chunks [string, string][]?
+local function echo_hint(hunk, chunks)
+  if chunks and echoed ~= hunk.id then
+    echoed = hunk.id
+    api.nvim_echo(chunks, false, {})
+  end
 end
 
 ---Draws what depends on the cursor: hint and emphasis of the hunk it is on, signs of closed folds that hide hunks.
@@ -451,8 +491,14 @@ function M.draw_hint(win, proposal, current, keys)
           priority = 209,
         })
       end
+      local usable = vim.tbl_filter(function(key)
+        return hunk.state ~= 'stale' or key.word ~= 'accept'
+      end, keys)
       local line = wish ~= 'none'
-        and hint_text(position_of(proposal, hunk), keys, room(win, first, hunk))
+        and hint_text(position_of(proposal, hunk), usable, room(win, first, hunk))
+      if line and #line == 1 and #usable > 0 and hunk == current then
+        echo_hint(hunk, hint_text(position_of(proposal, hunk), usable, vim.o.columns - 12))
+      end
       if line then
         api.nvim_buf_set_extmark(buf, hint_ns, first, 0, {
           virt_text = line,

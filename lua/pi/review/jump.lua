@@ -7,6 +7,7 @@ local options = require('pi.review.options')
 local say = require('pi.review.say')
 local state = require('pi.review.state')
 local where = require('pi.review.where')
+local wins = require('pi.review.win')
 
 local M = {}
 
@@ -30,45 +31,43 @@ local function fits_inline(proposal, height)
   return true
 end
 
----Cells a hunk's virtual lines take below (or above) its rows.
----@param hunk pi.review.Hunk
----@return integer
-local function block_height(hunk)
-  local notes = hunk.note and #vim.split(hunk.note, '\n') or 0
-  return (hunk.state == 'rejected' and 0 or #hunk.new) + notes
+---@param win integer
+---@param lnum integer
+---@return integer row on the screen where the line ends, 0 when it is not shown
+local function end_of_line(win, lnum)
+  local column = vim.wo[win].wrap and math.max(1, vim.fn.col({ lnum, '$' }) - 1) or 1
+  return vim.fn.screenpos(win, lnum, column).row
 end
 
+---@param over integer virtual lines above `lnum`
 ---@param lnum integer
 ---@param last integer
 ---@param below integer virtual lines after `last`
 ---@return boolean
-local function visible(lnum, last, below)
+local function visible(over, lnum, last, below)
   local win = api.nvim_get_current_win()
-  local info = vim.fn.getwininfo(win)[1]
+  local info = wins.info(win)
   local top = vim.fn.screenpos(win, lnum, 1).row
-  local bottom = vim.fn.screenpos(win, last, 1).row
+  local bottom = end_of_line(win, last)
   local first_row = info.winrow + info.winbar
-  return top >= first_row and bottom > 0 and bottom + below < first_row + info.height - info.winbar
+  local fits = bottom + below < first_row + info.height - info.winbar
+  return top - over >= first_row and bottom > 0 and fits
 end
 
 ---Puts the hunk at a third of the window; one that does not fit below that starts at the top.
 ---@param first integer 1-based
 ---@param last integer 1-based
----@param hunk pi.review.Hunk
----@param above boolean whether its lines are drawn above row 1
-local function scroll(first, last, hunk, above)
-  local height = block_height(hunk)
-  if above then
-    vim.fn.winrestview({ topline = 1, topfill = height })
+---@param over integer virtual lines above it
+---@param below integer virtual lines after it
+local function scroll(first, last, over, below)
+  if visible(over, first, last, below) then
     return
   end
-  if visible(first, last, height) then
-    return
-  end
-  local info = vim.fn.getwininfo(api.nvim_get_current_win())[1]
-  vim.fn.winrestview({ topline = math.max(1, first - math.floor(info.height / 3)), topfill = 0 })
-  if not visible(first, last, height) then
-    vim.fn.winrestview({ topline = first, topfill = 0 })
+  local height = wins.info(api.nvim_get_current_win()).height
+  local third = math.max(1, first - math.floor(height / 3))
+  vim.fn.winrestview({ topline = third, topfill = third == 1 and first == 1 and over or 0 })
+  if not visible(over, first, last, below) then
+    vim.fn.winrestview({ topline = first, topfill = over })
   end
 end
 
@@ -96,8 +95,7 @@ local function show_inline(proposal, hunk, focus)
     local first, last = inline.rows(buf, hunk)
     api.nvim_win_set_cursor(win, { clamp(buf, first), 0 })
     vim.cmd('silent! normal! zv')
-    local above = hunk.count == 0 and hunk.row == 0
-    scroll(clamp(buf, first), clamp(buf, last), hunk, above)
+    scroll(clamp(buf, first), clamp(buf, last), inline.heights(buf, hunk))
   end)
 end
 
@@ -108,6 +106,7 @@ function M.show_proposal(proposal, hunk, focus)
   local view = require('pi.review.proposal')
   view.open(proposal, function(buf)
     local win = files.show(buf, focus)
+    view.head(win, proposal)
     if not hunk then
       return
     end
@@ -116,7 +115,7 @@ function M.show_proposal(proposal, hunk, focus)
       api.nvim_win_set_cursor(win, { clamp(buf, first), 0 })
       if first == 0 and #hunk.old > 0 then
         vim.fn.winrestview({ topline = 1, topfill = #hunk.old })
-      elseif not visible(clamp(buf, first), clamp(buf, last), 0) then
+      elseif not visible(0, clamp(buf, first), clamp(buf, last), 0) then
         local height = api.nvim_win_get_height(win)
         vim.fn.winrestview({ topline = math.max(1, first + 1 - math.floor(height / 3)) })
       end
@@ -162,14 +161,14 @@ end
 ---@param step 1|-1
 ---@return integer index of the next stop seen from the cursor
 local function next_index(found, here, step)
-  local row = api.nvim_win_get_cursor(here.win)[1] - 1
+  local row = wins.row(here.win)
   local current = where.hunk(here)
   local from, to = 1, #found
   if step < 0 then
     from, to = to, from
   end
   for i = from, to, step do
-    local stop = found[i]
+    local stop = assert(found[i])
     if stop.proposal.id == here.proposal.id then
       local first = where.rows(here, stop.hunk)
       local beyond = step > 0 and first > row or (step < 0 and first < row)
@@ -205,7 +204,7 @@ function M.hunk(step, count, without)
   local here = where.here()
   local index = here and next_index(found, here, step) or (step > 0 and 1 or #found)
   index = (index - 1 + step * (count - 1)) % #found + 1
-  go(found[index], here)
+  go(assert(found[index]), here)
   return true
 end
 
@@ -225,7 +224,7 @@ function M.file(step, count)
       at = i
     end
   end
-  local proposal = pending[(at - 1 + step * count) % #pending + 1]
+  local proposal = assert(pending[(at - 1 + step * count) % #pending + 1])
   for _, hunk in ipairs(proposal.hunks) do
     if state.is_pending(hunk) then
       go({ proposal = proposal, hunk = hunk }, here)

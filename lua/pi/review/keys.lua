@@ -41,7 +41,7 @@ local maps = {
   { lhs = 'ih', prefixed = false, mode = 'x', plug = 'textobject' },
 }
 
----@type table<integer, pi.review.Installed[]>
+---@type table<integer, pi.review.Installed[]?>
 local installed = {}
 ---@type table<string, true>
 local named = {}
@@ -61,9 +61,10 @@ local function taken(buf, mode)
   for _, list in ipairs({ api.nvim_get_keymap(mode), api.nvim_buf_get_keymap(buf, mode) }) do
     for _, map in ipairs(list) do
       local ours = (map.rhs or ''):find('<Plug>(pi-review-', 1, true)
-      local plug = vim.startswith(map.lhs, '<Plug>') or vim.startswith(map.lhs, '<SNR>')
+      local lhs = map.lhs or ''
+      local plug = vim.startswith(lhs, '<Plug>') or vim.startswith(lhs, '<SNR>')
       if not ours and not plug then
-        found[#found + 1] = map.lhsraw or raw(map.lhs)
+        found[#found + 1] = map.lhsraw or raw(lhs)
       end
     end
   end
@@ -217,7 +218,7 @@ end
 function M.key(buf, plug)
   for _, map in ipairs(api.nvim_buf_get_keymap(buf, 'n')) do
     if map.rhs == ('<Plug>(pi-review-%s)'):format(plug) then
-      return (map.lhs:gsub('<lt>', '<'):gsub('|', '<Bar>'))
+      return ((map.lhs or ''):gsub('<lt>', '<'):gsub('|', '<Bar>'))
     end
   end
 end

@@ -3,200 +3,28 @@
 local api = vim.api
 local buffers = require('pi.review.buffers')
 local files = require('pi.review.files')
+local list_rows = require('pi.review.list_rows')
 local options = require('pi.review.options')
 local port = require('pi.review.port')
 local state = require('pi.review.state')
-local text = require('pi.review.text')
+local window_of = require('pi.window')
+local wins = require('pi.review.win')
 
 local M = {}
 
 local ns = api.nvim_create_namespace('pi.review.list')
 
----@alias pi.review.Segment [string, string?]
-
----@class (exact) pi.review.ListRow
----@field segments pi.review.Segment[]
----@field proposal integer?
----@field hunk integer?
-
 ---@class (exact) pi.review.List
 ---@field buf integer?
 ---@field rows pi.review.ListRow[]
 ---@field folded table<integer, boolean>
----@field session string?
 ---@field sizes string? how the other windows were before
-local list = { buf = nil, rows = {}, folded = {}, session = nil, sizes = nil }
+---@field lent {win: integer, buf: integer}? the chat's window, on small screens, and what it showed
+local list = { buf = nil, rows = {}, folded = {}, sizes = nil, lent = nil }
 
 local HEIGHT = 10
-
----@type table<string, [string, string]>
-local signs = {
-  pending = { '?', 'PiReviewSignChange' },
-  unreviewed = { '?', 'PiReviewSignChange' },
-  accepted = { 'ok', 'PiReviewSignAccepted' },
-  rejected = { 'x', 'PiReviewSignRejected' },
-  stale = { '!', 'PiReviewSignStale' },
-  reverted = { 'x', 'PiReviewSignRejected' },
-}
-
----@param count integer
----@param word string
----@return string
-local function plural(count, word)
-  return ('%d %s%s'):format(count, word, count == 1 and '' or 's')
-end
-
----@param proposals pi.review.Proposal[]
----@return table<string, integer>
-local function totals(proposals)
-  local sum = { hunks = 0, accepted = 0, rejected = 0, pending = 0 }
-  for _, proposal in ipairs(proposals) do
-    for _, hunk in ipairs(proposal.hunks) do
-      sum.hunks = sum.hunks + 1
-      local key = state.is_pending(hunk) and 'pending' or hunk.state
-      sum[key] = (sum[key] or 0) + 1
-    end
-  end
-  return sum
-end
-
----@param cells string
----@param width integer
----@return string
-local function fit(cells, width)
-  cells = text.cut(cells, width)
-  return cells .. (' '):rep(width - vim.fn.strdisplaywidth(cells))
-end
-
----@param hunk pi.review.Hunk
----@return string
-local function title(hunk)
-  for _, line in ipairs(hunk.new) do
-    if line.t:find('%S') then
-      return vim.trim(line.t)
-    end
-  end
-  local first = hunk.old[1]
-  return #hunk.new == 0 and first and vim.trim(first.t) or '(blank lines)'
-end
-
----@param added integer
----@param removed integer
----@return pi.review.Segment[]
-local function counts(added, removed)
-  local plus = added > 0 and ('+%d'):format(added) or ''
-  local minus = removed > 0 and ('-%d'):format(removed) or ''
-  return {
-    { ('%5s '):format(plus), 'PiReviewSignAdd' },
-    { ('%-5s'):format(minus), 'PiReviewSignDelete' },
-  }
-end
-
----@param proposal pi.review.Proposal
----@return string
-local function progress(proposal)
-  if proposal.state == 'waiting' then
-    return proposal.after and ('waits for #%d'):format(proposal.after) or 'waits'
-  elseif proposal.state == 'applying' then
-    return 'writing'
-  elseif proposal.unreviewed then
-    return 'unreviewed'
-  end
-  local decided = #proposal.hunks - state.pending_count(proposal)
-  return ('%d/%d'):format(decided, #proposal.hunks)
-end
-
----@param proposal pi.review.Proposal
----@param width integer
----@return pi.review.ListRow
-local function file_row(proposal, width)
-  local folded = list.folded[proposal.id] or #proposal.hunks == 0
-  local path = proposal.display .. (proposal.link and ' -> ' .. proposal.link or '')
-  local segments = {
-    { folded and ' > ' or ' v ', 'PiReviewHint' },
-    { proposal.kind .. ' ', proposal.kind == 'A' and 'PiReviewSignAdd' or 'PiReviewSignChange' },
-    { fit(path, width - 46), 'PiReviewFile' },
-    { ' ' },
-  }
-  vim.list_extend(segments, counts(proposal.added, proposal.removed))
-  segments[#segments + 1] =
-    { fit((' %s #%d'):format(proposal.tool, proposal.number), 12), 'PiReviewHint' }
-  segments[#segments + 1] = { progress(proposal) }
-  local remark = proposal.notice or (proposal.outside and 'outside the project') or nil
-  if remark then
-    segments[#segments + 1] = { '  ' .. remark, 'PiReviewStale' }
-  end
-  return { segments = segments, proposal = proposal.id }
-end
-
----@param proposal pi.review.Proposal
----@param hunk pi.review.Hunk
----@param width integer
----@return pi.review.ListRow
-local function hunk_row(proposal, hunk, width)
-  local sign = signs[hunk.state] or signs.pending
-  local segments = {
-    { ('     %-3s'):format(sign[1]), sign[2] },
-    { ('%5d  '):format((proposal.view == 'inline' and hunk.row or hunk.new_row) + 1), 'LineNr' },
-    { fit(title(hunk), width - 56), hunk.state == 'rejected' and 'PiReviewRejected' or nil },
-    { ' ' },
-  }
-  vim.list_extend(segments, counts(#hunk.new, #hunk.old))
-  local remarks = {}
-  if hunk.label then
-    remarks[#remarks + 1] = options.ascii() and hunk.label:gsub('→', '->') or hunk.label
-  end
-  if hunk.edited then
-    remarks[#remarks + 1] = 'edited'
-  end
-  if hunk.note then
-    remarks[#remarks + 1] = 'note: ' .. text.printable((hunk.note:gsub('\n', ' ')))
-  end
-  if #remarks > 0 then
-    segments[#segments + 1] = { ' ' .. table.concat(remarks, '  '), 'PiReviewNote' }
-  end
-  return { segments = segments, proposal = proposal.id, hunk = hunk.id }
-end
-
----@param proposals pi.review.Proposal[]
----@return pi.review.ListRow
-local function head_row(proposals)
-  local sum = totals(proposals)
-  local name = proposals[1] and proposals[1].session_name
-  local segments = { { ' Review ', 'PiReviewTitle' } }
-  if name then
-    segments[#segments + 1] = { ' ' .. name .. ' ', 'PiReviewFile' }
-  end
-  local line = ('  %s  %s   %d accepted  %d rejected  %d pending   mode: %s'):format(
-    plural(#proposals, 'file'),
-    plural(sum.hunks, 'hunk'),
-    sum.accepted,
-    sum.rejected + (sum.reverted or 0),
-    sum.pending,
-    state.mode()
-  )
-  segments[#segments + 1] = { line }
-  return { segments = segments }
-end
-
----@param width integer
----@return pi.review.ListRow[]
-local function rows(width)
-  local proposals = state.all(list.session)
-  local out = { head_row(proposals) }
-  for _, proposal in ipairs(proposals) do
-    out[#out + 1] = file_row(proposal, width)
-    if not list.folded[proposal.id] then
-      for _, hunk in ipairs(proposal.hunks) do
-        out[#out + 1] = hunk_row(proposal, hunk, width)
-      end
-    end
-  end
-  if #proposals == 0 then
-    out[#out + 1] = { segments = { { ' Nothing to review.', 'PiReviewHint' } } }
-  end
-  return out
-end
+---On a screen with fewer lines the list takes the chat's window.
+local SMALL = 30
 
 ---@param buf integer
 local function paint(buf)
@@ -249,19 +77,19 @@ function M.refresh()
   if not buf or not win or not api.nvim_buf_is_valid(buf) then
     return
   end
-  local lnum = api.nvim_win_get_cursor(win)[1]
-  local on = list.rows[lnum]
-  list.rows = rows(api.nvim_win_get_width(win))
+  local lnum = wins.row(win) + 1
+  local on = list.rows[lnum] ---@type pi.review.ListRow?
+  list.rows = list_rows.rows(api.nvim_win_get_width(win), list.folded)
   paint(buf)
-  local stay = find_row(on) or math.min(lnum, #list.rows)
+  local stay = find_row(on) or math.min(lnum, #list.rows) ---@type integer
   api.nvim_win_set_cursor(win, { math.max(1, stay), 0 })
 end
 
 ---@return pi.review.Proposal?, pi.review.Hunk?
 local function at_cursor()
-  local row = list.rows[api.nvim_win_get_cursor(0)[1]]
+  local row = list.rows[wins.row(0) + 1] ---@type pi.review.ListRow?
   local proposal = row and row.proposal and state.get(row.proposal)
-  if not proposal then
+  if not row or not proposal then
     return nil, nil
   end
   local hunk = row.hunk and state.hunk(row.hunk) or nil
@@ -286,11 +114,11 @@ function M.next_pending(without)
   if not options.review().advance then
     return
   end
-  local lnum = api.nvim_win_get_cursor(0)[1]
+  local lnum = wins.row(0) + 1
   for offset = 1, #list.rows do
-    local at = (lnum - 1 + offset) % #list.rows + 1
-    local row = list.rows[at]
-    local hunk = row.hunk and row.hunk ~= without and state.hunk(row.hunk)
+    local at = (lnum - 1 + offset) % #list.rows + 1 ---@type integer
+    local row = list.rows[at] ---@type pi.review.ListRow?
+    local hunk = row and row.hunk and row.hunk ~= without and state.hunk(row.hunk)
     if hunk and state.is_pending(hunk) then
       api.nvim_win_set_cursor(0, { at, 0 })
       return
@@ -354,11 +182,12 @@ local function whole_file(verb)
   end
 end
 
----@param name string
+---@param name 'accept_all'|'reject_all'|'undo'
 ---@return fun()
 local function action(name)
   return function()
-    require('pi.review.actions')[name]()
+    local run = require('pi.review.actions')[name] ---@type fun()
+    run()
   end
 end
 
@@ -511,25 +340,45 @@ local function buffer()
   return buf
 end
 
+---Shows the list in the chat's window when the screen is small.
+---@param buf integer
+---@return integer? win
+local function borrow(buf)
+  local chat = vim.o.lines < SMALL and window_of.windows() or nil
+  if not chat then
+    return nil
+  end
+  list.lent = { win = chat, buf = api.nvim_win_get_buf(chat) }
+  window_of.set_buffer(chat, buf)
+  return chat
+end
+
+---@param buf integer
+---@return integer win
+local function split_below(buf)
+  local code = files.target_window(-1)
+  list.sizes = vim.fn.winrestcmd()
+  local equal = vim.o.equalalways
+  vim.o.equalalways = false
+  local height = math.max(3, math.min(HEIGHT, api.nvim_win_get_height(code) - 11))
+  local win = api.nvim_open_win(buf, false, { split = 'below', win = code, height = height })
+  vim.o.equalalways = equal
+  return win
+end
+
 ---Opens the list below the code; other windows keep their sizes.
 ---@param focus boolean
 function M.open(focus)
   local win = window()
   if not win then
     local buf = buffer()
-    local code = files.target_window(-1)
-    list.sizes = vim.fn.winrestcmd()
-    local equal = vim.o.equalalways
-    vim.o.equalalways = false
-    local height = math.max(3, math.min(HEIGHT, api.nvim_win_get_height(code) - 11))
-    win = api.nvim_open_win(buf, false, { split = 'below', win = code, height = height })
-    vim.o.equalalways = equal
+    win = borrow(buf) or split_below(buf)
     local wo = vim.wo[win][0]
     wo.number, wo.relativenumber, wo.signcolumn, wo.foldcolumn = false, false, 'no', '0'
     wo.wrap, wo.cursorline, wo.spell, wo.list = false, true, false, false
     wo.winfixheight, wo.winfixbuf = true, true
     local hint = 'a accept  r reject  n note  e edit  A/R file  ga/gr all  u undo  d diff  ? help'
-    wo.statusline = ' ' .. hint
+    wo.statusline = ' ' .. hint .. '%<'
     list.rows = {}
     M.refresh()
     if #list.rows > 2 then
@@ -544,6 +393,12 @@ end
 ---Closes the list; nothing is decided by that.
 function M.close()
   local win = window()
+  local lent = list.lent
+  list.lent = nil
+  if win and lent and lent.win == win and api.nvim_buf_is_valid(lent.buf) then
+    window_of.set_buffer(lent.win, lent.buf)
+    return
+  end
   if not win or #api.nvim_tabpage_list_wins(0) == 1 then
     return
   end

@@ -6,6 +6,7 @@ local port = require('pi.review.port')
 local say = require('pi.review.say')
 local state = require('pi.review.state')
 local text = require('pi.review.text')
+local wins = require('pi.review.win')
 
 ---@class (exact) pi.review.Text
 ---@field id integer
@@ -173,9 +174,9 @@ end
 ---@param first integer
 local function draw_words(buf, hunk, first)
   for i, line in ipairs(hunk.new) do
-    for w = 1, #(line.w or {}) - 1, 2 do
-      api.nvim_buf_set_extmark(buf, ns, first + i - 1, line.w[w], {
-        end_col = line.w[w + 1],
+    for from, to in text.words(line) do
+      api.nvim_buf_set_extmark(buf, ns, first + i - 1, from, {
+        end_col = to,
         hl_group = 'PiReviewAddWord',
         priority = 211,
         strict = false,
@@ -206,6 +207,43 @@ local function draw_old(buf, hunk, first)
   })
 end
 
+---@type table<string, string> groups of an extract's lines, by their first sign
+local extract_groups = { ['+'] = 'PiReviewAdd', ['-'] = 'PiReviewDelete', ['@'] = 'PiReviewHint' }
+
+---@param buf integer
+---@param first integer
+---@param last integer
+local function draw_extract(buf, first, last)
+  for i, line in ipairs(api.nvim_buf_get_lines(buf, first, last + 1, false)) do
+    local group = extract_groups[line:sub(1, 1)] ---@type string?
+    if group then
+      local row = first + i - 1
+      mark(buf, row, { end_row = row + 1, hl_group = group, hl_eol = true, priority = 210 })
+    end
+  end
+end
+
+---@param buf integer
+---@param hunk pi.review.Hunk
+---@param first integer
+local function draw_new(buf, hunk, first)
+  local sign, sign_group, group = look(hunk)
+  for row = first, first + #hunk.new - 1 do
+    mark(buf, row, {
+      end_row = row + 1,
+      hl_group = group,
+      hl_eol = hunk.state ~= 'rejected',
+      priority = 210,
+    })
+    if row > first and #sign == 1 then
+      mark(buf, row, { sign_text = '+', sign_hl_group = sign_group, priority = 210 })
+    end
+  end
+  if hunk.state == 'pending' then
+    draw_words(buf, hunk, first)
+  end
+end
+
 ---@param view pi.review.ProposalView
 ---@param hunk pi.review.Hunk
 local function draw_hunk(view, hunk)
@@ -213,58 +251,20 @@ local function draw_hunk(view, hunk)
   local range = view.rows and view.rows[hunk.id]
   local first = range and range.first or hunk.new_row
   local last = range and range.last or hunk.new_row + math.max(#hunk.new, 1) - 1
-  local sign, sign_group, group = look(hunk)
+  local sign, sign_group = look(hunk)
   if range then
-    local lines = api.nvim_buf_get_lines(buf, first, last + 1, false)
-    for i, line in ipairs(lines) do
-      local lead = line:sub(1, 1)
-      local colour = ({ ['+'] = 'PiReviewAdd', ['-'] = 'PiReviewDelete', ['@'] = 'PiReviewHint' })[lead]
-      if colour then
-        mark(
-          buf,
-          first + i - 1,
-          { end_row = first + i, hl_group = colour, hl_eol = true, priority = 210 }
-        )
-      end
-    end
-    mark(buf, first, { sign_text = sign, sign_hl_group = sign_group, priority = 210 })
+    draw_extract(buf, first, last)
   else
     draw_old(buf, hunk, first)
-    for row = first, first + #hunk.new - 1 do
-      mark(buf, row, {
-        end_row = row + 1,
-        hl_group = group,
-        hl_eol = hunk.state ~= 'rejected',
-        priority = 210,
-      })
-      mark(buf, row, {
-        priority = 210,
-        sign_text = row == first and sign or (#sign == 1 and '+' or nil),
-        sign_hl_group = sign_group,
-      })
-    end
-    if #hunk.new == 0 then
-      mark(buf, first, { sign_text = sign, sign_hl_group = sign_group, priority = 210 })
-    end
-    if hunk.state == 'pending' then
-      draw_words(buf, hunk, first)
-    end
+    draw_new(buf, hunk, first)
   end
+  mark(buf, first, { sign_text = sign, sign_hl_group = sign_group, priority = 211 })
   if hunk.note then
     local note = text.printable((hunk.note:gsub('\n', ' ')))
     mark(buf, last, { virt_lines = { { { 'note: ' .. note, 'PiReviewNote' } } } })
   end
-  view.marks[hunk.id] = api.nvim_buf_set_extmark(
-    buf,
-    ns,
-    math.max(0, math.min(first, api.nvim_buf_line_count(buf) - 1)),
-    0,
-    {
-      end_row = math.max(first, math.min(last, api.nvim_buf_line_count(buf) - 1)),
-      end_col = 0,
-      strict = false,
-    }
-  )
+  local end_row = math.max(first, math.min(last, api.nvim_buf_line_count(buf) - 1))
+  view.marks[hunk.id] = mark(buf, first, { end_row = end_row, end_col = 0 })
 end
 
 ---@param view pi.review.ProposalView
@@ -275,6 +275,26 @@ local function draw(view, proposal)
   for _, hunk in ipairs(proposal.hunks) do
     draw_hunk(view, hunk)
   end
+end
+
+---Says above a proposal's window what it is, and how to decide about it.
+---@param win integer
+---@param proposal pi.review.Proposal
+function M.head(win, proposal)
+  local keys = require('pi.review.keys')
+  local buf = api.nvim_win_get_buf(win)
+  local what = proposal.kind == 'A' and 'new file' or 'proposed text'
+  local parts = { ('%%#PiReviewTitle# %s %%#PiReviewHint#not written yet '):format(what) }
+  for _, pair in ipairs({ { 'accept-file', 'accept file' }, { 'reject-file', 'reject file' } }) do
+    local key = keys.key(buf, pair[1])
+    if key then
+      parts[#parts + 1] = (' %s %%#PiReviewKey#%s%%#PiReviewHint#'):format(
+        pair[2],
+        (key:gsub('%%', '%%%%'))
+      )
+    end
+  end
+  vim.wo[win][0].winbar = table.concat(parts, ' ')
 end
 
 ---Draws the hunks of a proposal anew; fetches its text again when core has a newer one.
@@ -384,9 +404,9 @@ function M.rows(buf, hunk)
   for _, view in pairs(views) do
     local id = view.buf == buf and view.marks[hunk.id]
     if id then
-      local at = api.nvim_buf_get_extmark_by_id(buf, ns, id, { details = true })
-      if at[1] then
-        return at[1], at[3].end_row or at[1]
+      local first, last = wins.mark_rows(buf, ns, id)
+      if first and last then
+        return first, last
       end
     end
   end
@@ -401,7 +421,7 @@ function M.close(proposal)
   if not view or not api.nvim_buf_is_valid(view.buf) then
     return
   end
-  local exists = vim.uv.fs_stat(proposal.real) ~= nil
+  local exists = vim.fn.filereadable(proposal.real) == 1
   for _, win in ipairs(vim.fn.win_findbuf(view.buf)) do
     local file = exists
       and proposal.state == 'done'

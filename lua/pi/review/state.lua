@@ -54,7 +54,7 @@ local state = { proposals = {}, order = {}, mode = 'ask', seen = {} }
 ---@param proposal pi.review.Proposal
 ---@param known pi.review.Proposal?
 local function fill(proposal, known)
-  local by_id = {}
+  local by_id = {} ---@type table<integer, pi.review.Hunk?>
   for _, hunk in ipairs(known and known.hunks or {}) do
     by_id[hunk.id] = hunk
   end

@@ -2,6 +2,9 @@
 
 local api = vim.api
 
+---@type table<string, fun(...): any>
+local uv = vim.uv
+
 local M = {}
 
 ---Largest text that is parsed.
@@ -56,14 +59,14 @@ local function colours(source, lang)
     return nil
   end
   local parser = vim.treesitter.get_string_parser(source, lang)
-  local tree = parser:parse()[1]
+  local tree = assert((parser:parse() or {})[1])
   local by_row = {} ---@type table<integer, [integer, integer, string][]>
-  local deadline = vim.uv.hrtime() + BUDGET_MS * 1e6
+  local deadline = uv.hrtime() + BUDGET_MS * 1e6
   for id, node in query:iter_captures(tree:root(), source) do
-    if vim.uv.hrtime() > deadline then
+    if uv.hrtime() > deadline then
       return nil
     end
-    local name = query.captures[id]
+    local name = query.captures[id] or '_'
     local row, from, end_row, to = node:range()
     if row == end_row and name:sub(1, 1) ~= '_' and name ~= 'spell' then
       by_row[row] = by_row[row] or {}
@@ -82,16 +85,27 @@ local function language(buf)
   return lang and ok and added and lang or nil
 end
 
+---@param proposal pi.review.Proposal
+---@return boolean
+local function misses_colours(proposal)
+  for _, hunk in ipairs(proposal.hunks) do
+    if #hunk.new > 0 and not cache[hunk.id] then
+      return true
+    end
+  end
+  return false
+end
+
 ---Colours the new lines of a proposal in the background and calls `done` when there is something new to draw.
 ---@param buf integer
 ---@param proposal pi.review.Proposal
 ---@param done fun()
 function M.request(buf, proposal, done)
-  local missing = vim.iter(proposal.hunks):any(function(hunk)
-    return #hunk.new > 0 and not cache[hunk.id]
-  end)
   local size = api.nvim_buf_get_offset(buf, api.nvim_buf_line_count(buf))
-  local lang = missing and size <= MAX_BYTES and language(buf)
+  if size > MAX_BYTES or not misses_colours(proposal) then
+    return
+  end
+  local lang = language(buf)
   if not lang then
     return
   end
@@ -113,6 +127,18 @@ function M.request(buf, proposal, done)
       done()
     end
   end)
+end
+
+---Forgets the colours of hunks whose lines are new, so that all are coloured again together.
+---@param before pi.review.Proposal
+---@param now pi.review.Proposal
+function M.forget_changed(before, now)
+  for _, hunk in ipairs(now.hunks) do
+    if not hunk.same then
+      M.forget(before)
+      return
+    end
+  end
 end
 
 ---Forgets the colours of a proposal.

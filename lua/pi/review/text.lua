@@ -196,6 +196,17 @@ function M.virtual(line, paint)
   return lines
 end
 
+---Goes over the changed parts of a line, as byte columns.
+---@param line pi.review.Line
+---@return fun(): integer?, integer?
+function M.words(line)
+  local columns, at = line.w or {}, -1
+  return function()
+    at = at + 2
+    return columns[at], columns[at + 1]
+  end
+end
+
 ---Cuts text to a number of cells, with an ellipsis.
 ---@param text string
 ---@param cells integer

@@ -4,6 +4,7 @@ local api = vim.api
 local buffers = require('pi.review.buffers')
 local inline = require('pi.review.inline')
 local state = require('pi.review.state')
+local wins = require('pi.review.win')
 
 ---@class (exact) pi.review.Here
 ---@field win integer
@@ -22,9 +23,10 @@ function M.proposal_of(buf)
   if type(mine) == 'table' and mine.proposal then
     return state.get(mine.proposal), 'proposal'
   end
+  local real = buffers.real_of(buf)
   local written ---@type pi.review.Proposal?
   for _, proposal in ipairs(state.all()) do
-    if state.reviewable(proposal) and buffers.find(proposal.real) == buf then
+    if proposal.real == real and state.reviewable(proposal) then
       if not state.is_written(proposal) then
         return proposal, 'inline'
       end
@@ -75,8 +77,9 @@ end
 ---@param here pi.review.Here
 ---@return pi.review.Hunk?
 function M.hunk(here)
-  local row = api.nvim_win_get_cursor(here.win)[1] - 1
-  local best, distance = nil, 2
+  local row = wins.row(here.win)
+  local best ---@type pi.review.Hunk?
+  local distance = 2 ---@type number
   for _, hunk in ipairs(here.proposal.hunks) do
     local first, last = M.rows(here, hunk)
     local off = row < first and first - row or (row > last and row - last or 0)

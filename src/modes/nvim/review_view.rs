@@ -294,7 +294,8 @@ impl ReviewView {
         if message.get("view").is_none() {
             let action: ReviewAction = serde_json::from_value(message)
                 .map_err(|error| format!("a key of the review was not understood: {error}"))?;
-            return self.act(action);
+            self.act(action);
+            return Ok(());
         }
         let message = serde_json::from_value(message)
             .map_err(|error| format!("a message of the review was not understood: {error}"))?;
@@ -316,7 +317,8 @@ impl ReviewView {
         Ok(())
     }
 
-    fn act(&self, action: ReviewAction) -> Result<(), String> {
+    /// Lets the gate do it; what it says is shown in the message line.
+    fn act(&self, action: ReviewAction) {
         // The screen shows these at the hunk itself.
         let quiet = matches!(
             &action,
@@ -328,12 +330,14 @@ impl ReviewView {
         if let ReviewAction::Accept { hunks, .. } = &action {
             self.state.lock().looked_at.extend(hunks);
         }
-        let line = self.gate.act(action)?;
-        if !line.is_empty() && !quiet {
+        let line = match self.gate.act(action) {
+            Ok(_) if quiet => return,
+            Ok(line) | Err(line) => line,
+        };
+        if !line.is_empty() {
             let op = json!({"op": "review.say", "level": "line", "line": line});
             self.queue(Pending::Op(op));
         }
-        Ok(())
     }
 
     fn text(&self, id: ProposalId, with_base: bool, plain: bool) {
@@ -378,12 +382,12 @@ impl ReviewView {
             self.act(ReviewAction::EditTarget {
                 proposal: id,
                 target,
-            })?;
+            });
         }
-        match next.and_then(|next| self.next_action(id, next)) {
-            Some(action) => self.act(action),
-            None => Ok(()),
+        if let Some(action) = next.and_then(|next| self.next_action(id, next)) {
+            self.act(action);
         }
+        Ok(())
     }
 
     fn next_action(&self, id: ProposalId, next: Next) -> Option<ReviewAction> {

@@ -346,7 +346,7 @@ fn edit_value(edit: BufferEdit) -> Value {
     let lines = edit.lines.into_iter().map(Value::Binary).collect();
     Value::Map(vec![
         ("start".into(), edit.start.into()),
-        ("removed".into(), edit.removed.into()),
+        ("stop".into(), (edit.start + edit.removed).into()),
         ("lines".into(), Value::Array(lines)),
     ])
 }

@@ -167,20 +167,22 @@ pub(super) fn proposal(proposal: &Proposal, cx: &Context<'_>) -> Value {
             put(key, value);
         }
     }
-    let crlf = is_crlf(if base.is_empty() { target } else { base });
-    let hunks = proposal.hunks.iter();
-    let hunks: Vec<Value> = hunks
-        .map(|it| {
-            let mut drawn = hunk(it, view, crlf, (cx.known)(it));
-            let unseen = proposal.unreviewed && it.state == HunkState::Accepted;
-            if unseen && !(cx.looked_at)(it) {
-                super::put(&mut drawn, "state", "unreviewed");
-            }
-            drawn
-        })
-        .collect();
-    put("hunks", hunks.into());
+    put("hunks", hunks(proposal, view, cx));
     Value::Object(map)
+}
+
+fn hunks(proposal: &Proposal, view: View, cx: &Context<'_>) -> Value {
+    let (base, target) = (base_bytes(proposal), target_bytes(proposal));
+    let crlf = is_crlf(if base.is_empty() { target } else { base });
+    let drawn = proposal.hunks.iter().map(|it| {
+        let mut drawn = hunk(it, view, crlf, (cx.known)(it));
+        let unseen = proposal.unreviewed && it.state == HunkState::Accepted;
+        if unseen && !(cx.looked_at)(it) {
+            super::put(&mut drawn, "state", "unreviewed");
+        }
+        drawn
+    });
+    drawn.collect()
 }
 
 fn is_unsaved(proposal: &Proposal) -> bool {
@@ -322,4 +324,138 @@ pub(super) fn from_buffer(lines: &[u8], like: &Arc<[u8]>) -> Vec<u8> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::{HunkId, ProposalId};
+    use crate::workspace::{BufferOrigin, FileState};
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    fn lines(text: &str) -> Vec<Vec<u8>> {
+        text.split_inclusive('\n')
+            .map(|line| line.as_bytes().to_vec())
+            .collect()
+    }
+
+    fn change(base: &str, target: &str, origin: Origin, hunk: Hunk) -> Proposal {
+        Proposal {
+            id: ProposalId(7),
+            version: 3,
+            session: "s".into(),
+            call_id: "c".into(),
+            tool: ChangeTool::Edit,
+            path_given: "src/a.rs".into(),
+            path: "/p/src/a.rs".into(),
+            real_path: "/p/src/a.rs".into(),
+            state: ProposalState::Open,
+            base: Some(FileState {
+                bytes: base.as_bytes().into(),
+                origin,
+            }),
+            target: Some(target.as_bytes().into()),
+            hunks: vec![hunk],
+            notice: None,
+            unreviewed: false,
+        }
+    }
+
+    fn hunk(old: &str, new: &str) -> Hunk {
+        Hunk {
+            id: HunkId(1),
+            index: 0,
+            base_start: 1,
+            new_start: 1,
+            row: 1,
+            old: lines(old),
+            new: lines(new),
+            edits: vec![0],
+            state: HunkState::Pending,
+            note: None,
+            edited: false,
+            label: None,
+        }
+    }
+
+    fn check(change: &Proposal, known: bool, expect: Expect) {
+        let cx = Context {
+            cwd: Path::new("/p"),
+            number: 2,
+            after: None,
+            session_name: None,
+            looked_at: &|_| false,
+            known: &|_| known,
+        };
+        expect.assert_eq(&proposal(change, &cx).to_string());
+    }
+
+    #[test]
+    fn lua_gets_rows_texts_and_changed_columns() {
+        let origin = Origin::Buffer(BufferOrigin {
+            buffer: 1,
+            changedtick: 5,
+            modified: true,
+        });
+        let it = change(
+            "a\r\nlet b;\r\n",
+            "a\r\nlet c;\r\n",
+            origin,
+            hunk("let b;\r\n", "let c;\r\n"),
+        );
+        check(
+            &it,
+            false,
+            expect![[
+                r#"{"id":7,"version":3,"session":"s","path":"/p/src/a.rs","real":"/p/src/a.rs","display":"src/a.rs","outside":false,"tool":"edit","number":2,"state":"open","view":"inline","unreviewed":false,"unsaved":true,"kind":"M","added":1,"removed":1,"hunks":[{"id":1,"index":1,"row":1,"count":1,"new_row":1,"state":"pending","edited":false,"edits":[1],"old":[{"t":"let b;","w":[4,5]}],"new":[{"t":"let c;","w":[4,5]}]}]}"#
+            ]],
+        );
+        check(
+            &it,
+            true,
+            expect![[
+                r#"{"id":7,"version":3,"session":"s","path":"/p/src/a.rs","real":"/p/src/a.rs","display":"src/a.rs","outside":false,"tool":"edit","number":2,"state":"open","view":"inline","unreviewed":false,"unsaved":true,"kind":"M","added":1,"removed":1,"hunks":[{"id":1,"index":1,"row":1,"count":1,"new_row":1,"state":"pending","edited":false,"edits":[1],"same":true}]}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn new_and_unreadable_files_have_views_of_their_own() {
+        let new = change("", "x\n", Origin::Missing, hunk("", "x\n"));
+        assert_eq!(View::of(&new), View::Proposal);
+        let binary = change("a\0", "b\0", Origin::Disk, hunk("a\0", "b\0"));
+        assert_eq!(View::of(&binary), View::Digest);
+        let mac = change("a\rb\r", "a\rc\r", Origin::Disk, hunk("a\rb\r", "a\rc\r"));
+        assert_eq!(View::of(&mac), View::Digest);
+        let long = "x".repeat(MAX_LINE_BYTES + 1);
+        let huge = change("a\n", &long, Origin::Disk, hunk("a\n", &long));
+        assert_eq!(View::of(&huge), View::Digest);
+        let plain = change("a\n", "b\n", Origin::Disk, hunk("a\n", "b\n"));
+        assert_eq!(View::of(&plain), View::Inline);
+    }
+
+    #[test]
+    fn a_carriage_return_is_seen_only_where_it_is_not_the_rule() {
+        assert_eq!(text_lines(b"a\r\nb\r\n"), ["a", "b"]);
+        assert_eq!(text_lines(b"a\r\nb\n"), ["a\r", "b"]);
+        assert_eq!(text_lines(b"a"), ["a"]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_that_was_not_edited_comes_back_as_it_was(
+            text in "([ab]{0,3}\n){0,4}[ab]{0,2}",
+            crlf in proptest::bool::ANY,
+        ) {
+            let text = if crlf { text.replace('\n', "\r\n") } else { text };
+            // What the proposal buffer holds, as it would be written: unix lines and a final newline.
+            let mut buffer = text_lines(text.as_bytes()).join("\n");
+            if !text.is_empty() {
+                buffer.push('\n');
+            }
+            let like: Arc<[u8]> = text.as_bytes().into();
+            prop_assert_eq!(from_buffer(buffer.as_bytes(), &like), text.into_bytes());
+        }
+    }
 }

@@ -390,9 +390,12 @@ async fn a_change_without_asking_is_listed_until_looked_at() {
     );
     stage
         .nv
-        .wait_lua("return #require('pi.review.state').all() == 1")
+        .wait_lua("return #require('pi.review.state').with_pending() == 1")
         .await;
-    stage.nv.wait("getline(2) == '2'").await;
+    stage
+        .nv
+        .wait("getline(2) == '2' && maparg('g.r', 'n') != ''")
+        .await;
     stage.nv.command("2").await;
     stage.press("g.r").await;
     stage.nv.wait("getline(2) == 'two'").await;

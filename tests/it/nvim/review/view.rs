@@ -627,3 +627,106 @@ async fn many_changes_in_a_big_file_open_quickly() {
     call.text().await;
     assert_eq!(stage.disk("a.txt"), changed);
 }
+
+/// Draws one line as virtual text and compares text and groups.
+async fn check_virtual(
+    stage: &Stage,
+    line: serde_json::Value,
+    paint: serde_json::Value,
+    expected: serde_json::Value,
+) {
+    let code = "
+        local line, paint = ...
+        paint = vim.tbl_extend('force', require('pi.review.text').paint('add', 0), paint)
+        local out = {}
+        for _, chunks in ipairs(require('pi.review.text').virtual(line, paint)) do
+          local parts = {}
+          for _, chunk in ipairs(chunks) do
+            parts[#parts + 1] = chunk[1] .. (#chunk[2] > 1 and '<' .. chunk[2][#chunk[2]] .. '>' or '')
+          end
+          out[#out + 1] = table.concat(parts, '|')
+        end
+        return out";
+    let drawn = stage.nv.lua(code, json!([line, paint])).await;
+    assert_eq!(drawn, expected, "{line}");
+}
+
+#[tokio::test]
+async fn lines_are_drawn_cell_by_cell() {
+    let stage = Stage::start(&[]).await;
+    stage.nv.command("set tabstop=4").await;
+    let some = json!({ "x": 1 });
+    check_virtual(&stage, json!({"t": "a\tb"}), some.clone(), json!(["a   b"])).await;
+    check_virtual(
+        &stage,
+        json!({"t": "a\u{1}\u{7f}"}),
+        some.clone(),
+        json!(["a^A^?"]),
+    )
+    .await;
+    check_virtual(&stage, json!({"t": ""}), some.clone(), json!([" "])).await;
+    check_virtual(
+        &stage,
+        json!({"t": "let x", "w": [4, 5]}),
+        some.clone(),
+        json!(["let |x<PiReviewAddWord>"]),
+    )
+    .await;
+    check_virtual(
+        &stage,
+        json!({"t": "abc"}),
+        json!({"width": 6}),
+        json!(["abc|   "]),
+    )
+    .await;
+    check_virtual(
+        &stage,
+        json!({"t": "日本語日本語"}),
+        json!({"wrap": 11}),
+        json!(["日本語日本| ", "語|         "]),
+    )
+    .await;
+    check_virtual(
+        &stage,
+        json!({"t": "\u{65}\u{301}".repeat(12)}),
+        json!({"wrap": 10}),
+        json!([
+            "\u{65}\u{301}".repeat(10),
+            format!("{}|        ", "\u{65}\u{301}".repeat(2))
+        ]),
+    )
+    .await;
+    let long = "x".repeat(5000);
+    let cut = format!("{}…", "x".repeat(2000));
+    check_virtual(&stage, json!({ "t": long }), some, json!([cut])).await;
+}
+
+#[tokio::test]
+async fn somebody_idle_in_the_prompt_sees_the_first_change_and_the_list() {
+    let stage = Stage::start(&[("a.txt", "one\n"), ("b.txt", "two\n"), ("c.txt", "three\n")]).await;
+    stage.nv.attach(120, 40).await;
+    let prompt = "vim.cmd('botright vnew') vim.bo.filetype = 'pi-prompt' vim.bo.buftype = 'nofile'
+        vim.b.pi = { kind = 'prompt', session = '5e551017' } vim.cmd.startinsert()";
+    stage.nv.lua(prompt, json!(null)).await;
+    stage.nv.wait("mode() == 'i'").await;
+    let _first = stage.edit("a.txt", &[("one", "1")]);
+    stage.wait_open(1).await;
+    stage
+        .nv
+        .wait_screen("the hunk", |screen| screen.text().contains("~ one"))
+        .await;
+    let _second = stage.edit("b.txt", &[("two", "2")]);
+    stage.wait_open(2).await;
+    stage
+        .nv
+        .wait_screen("the list", |screen| {
+            screen.text().contains("2 files  2 hunks")
+        })
+        .await;
+    assert_eq!(
+        stage.nv.eval("[mode(), &filetype]").await,
+        json!(["i", "pi-prompt"])
+    );
+    let screen = stage.nv.screen().await;
+    assert!(screen.text().contains("~ one"), "{}", screen.text());
+}

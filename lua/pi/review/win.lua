@@ -1,0 +1,43 @@
+---Facts about windows that the editor gives in roundabout ways.
+
+local api = vim.api
+
+local M = {}
+
+---@param win integer
+---@return vim.fn.getwininfo.ret.item
+function M.info(win)
+  return assert(vim.fn.getwininfo(win)[1])
+end
+
+---@param win integer
+---@return integer row of the cursor, from 0
+function M.row(win)
+  local at = api.nvim_win_get_cursor(win)
+  return assert(at[1]) - 1
+end
+
+---Cells of a window that hold text.
+---@param win integer
+---@return integer
+function M.text_width(win)
+  local info = M.info(win)
+  return info.width - info.textoff
+end
+
+---Where an extmark that covers rows stands now.
+---@param buf integer
+---@param ns integer
+---@param id integer
+---@return integer? first
+---@return integer? last
+function M.mark_rows(buf, ns, id)
+  local at = api.nvim_buf_get_extmark_by_id(buf, ns, id, { details = true }) --[[@as any[] ]]
+  local first, details = at[1], at[3]
+  if not first then
+    return nil, nil
+  end
+  return first, details and details.end_row or first
+end
+
+return M
