@@ -11,12 +11,6 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::ai::providers::scripted::{Answer, Scripted};
 use crate::ai::{Block, Message};
-use crate::extensions::NoHooks;
-use crate::files::agent_dir::Places;
-use crate::resources::ResourceFlags;
-use crate::resources::settings::Trust;
-use crate::review::gate::GateConfig;
-use crate::workspace::disk::DiskWorkspace;
 
 struct Fixture {
     _dir: tempfile::TempDir,
@@ -54,6 +48,7 @@ fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
         thinking: None,
         tools: Vec::new(),
         active_tools: None,
+        tools_fixed: false,
         shell: None,
         gate: gate(dir),
         hooks: Arc::new(NoHooks),
