@@ -7,7 +7,7 @@ tools=${PI_NVIM_TOOLS:-$root/.tools}
 out=${1:-$root/doc/images}
 shift || true
 cd "$root"
-cargo build --locked --quiet
+[ -n "${PI_PICTURES_NO_BUILD-}" ] || cargo build --locked --quiet
 mkdir -p "$out"
 work=$(mktemp -d "${TMPDIR:-/tmp}/pi-pictures.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -43,6 +43,6 @@ shot list 110x32 '' "${review[@]}" ',l'
 shot proposal 110x32 '' "${review[@]}" ':Pi review next<CR>' ']C' 'sleep:0.3' ']C'
 shot tree 110x32 '' "${review[@]}" ':Pi tree<CR>'
 shot chat 110x32 '' "${allow[@]}" "$drawn" ':Pi focus chat<CR>'
-demo='' shot first-run 100x30 none ':Pi open<CR>' 'sleep:1'
-demo='' shot no-model 100x30 none ':Pi ask explain this file<CR>' 'sleep:1'
+demo='' shot first-run 100x30 none 'wait:vim.v.vim_did_enter == 1' ':Pi open<CR>' 'sleep:1'
+demo='' shot no-model 100x30 none 'wait:vim.v.vim_did_enter == 1' ':Pi ask explain this file<CR>' 'sleep:1'
 shot help 100x30 '' "$asked" ':Pi help<CR>'

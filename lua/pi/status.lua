@@ -151,6 +151,8 @@ function M.winbar()
     add('compacting', 'PiStatusRun')
   elseif it.state == 'ask' then
     add('waits for you', 'PiStatusAsk')
+  elseif it.pending_hunks and it.pending_hunks > 0 then
+    add(('%d to review'):format(it.pending_hunks), 'PiStatusAsk')
   elseif it.running then
     add('running', 'PiStatusRun')
   end
@@ -176,6 +178,10 @@ function M.ops.set(op)
     end
   end
   states[op.session] = it --[[@as pi.Status]]
+  local info = require('pi.session').info(op.session)
+  if info then
+    info.name = it.name
+  end
   changed(op.session)
 end
 
