@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::compact::{self, AfterRun};
@@ -109,7 +108,7 @@ async fn retry(core: &Arc<Core>, answer: &AssistantMessage, cancel: &Cancellatio
         let attempt = run.attempt;
         let wait = cancel.child_token();
         run.retry_wait = Some(wait.clone());
-        let delay = crate::ai::retry::delay(retry.policy, attempt, retry_after_ms(answer));
+        let delay = crate::ai::retry::delay(retry.policy, attempt, answer.retry_after_ms);
         core.tell(Event::RetryStart {
             attempt,
             max_attempts: retry.max_retries,
@@ -131,14 +130,6 @@ async fn retry(core: &Arc<Core>, answer: &AssistantMessage, cancel: &Cancellatio
         end_retry(core, Some(CANCELLED));
     }
     slept
-}
-
-/// How long the server asked to wait, as the provider layer noted it.
-fn retry_after_ms(answer: &AssistantMessage) -> Option<u64> {
-    let notes = answer.diagnostics.as_ref()?;
-    notes
-        .iter()
-        .find_map(|note| note.get("retryAfterMs").and_then(Value::as_u64))
 }
 
 async fn sleep(time: Duration, cut: &CancellationToken) -> bool {
