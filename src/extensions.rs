@@ -136,18 +136,22 @@ pub enum CompactVerdict {
     /// Do not.
     Cancel,
     /// Use this summary.
-    Use {
-        /// The summary.
-        summary: String,
-        /// First entry that is kept.
-        first_kept: Option<String>,
-        /// Tokens before.
-        tokens_before: u64,
-        /// Details.
-        details: Option<Value>,
-        /// Usage of the extension's own calls.
-        usage: Option<Usage>,
-    },
+    Use(Box<OwnSummary>),
+}
+
+/// A summary of an extension.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnSummary {
+    /// The summary.
+    pub summary: String,
+    /// First entry that is kept; `None` keeps nothing.
+    pub first_kept: Option<String>,
+    /// Tokens before.
+    pub tokens_before: u64,
+    /// Details.
+    pub details: Option<Value>,
+    /// Usage of the extension's own calls.
+    pub usage: Option<Usage>,
 }
 
 /// What handlers say before a move in the tree.

@@ -1,5 +1,6 @@
 //! One answer, from the request to its complete message.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ pub(super) async fn stream_answer(
         },
         usage: Usage::default(),
         started: false,
+        open: BTreeSet::new(),
     };
     let thinking = request.options.thinking;
     let began = Instant::now();
@@ -51,7 +53,9 @@ pub(super) async fn stream_answer(
     message
         .duration_ms
         .get_or_insert(u64::try_from(millis).unwrap_or(u64::MAX));
-    if !answer.started {
+    if answer.started {
+        answer.tell_missing_ends().await;
+    } else {
         answer.tell_start().await;
     }
     Ok(answer.partial.message)
@@ -64,6 +68,8 @@ struct Answer<'a> {
     usage: Usage,
     /// Whether the message's start was told.
     started: bool,
+    /// Text and thinking blocks whose end was not told yet.
+    open: BTreeSet<usize>,
 }
 
 impl Answer<'_> {
@@ -108,13 +114,48 @@ impl Answer<'_> {
                 if !self.started {
                     self.tell_start().await;
                 }
-                let usage = self.usage.clone();
-                self.host
-                    .emit(RunEvent::MessageUpdate { usage, event })
-                    .await;
+                self.tell_piece(event).await;
             }
         }
         false
+    }
+
+    async fn tell_piece(&mut self, event: StreamEvent) {
+        match &event {
+            StreamEvent::TextStart { index, .. } | StreamEvent::ThinkingStart { index, .. } => {
+                self.open.insert(*index);
+            }
+            StreamEvent::TextEnd { index, .. } | StreamEvent::ThinkingEnd { index, .. } => {
+                self.open.remove(index);
+            }
+            _ => {}
+        }
+        let usage = self.usage.clone();
+        self.host
+            .emit(RunEvent::MessageUpdate { usage, event })
+            .await;
+    }
+
+    /// An abort leaves blocks open: their ends are told with what arrived. (A failed answer is thrown away: nobody needs
+    /// its ends, and the reference tells none.)
+    async fn tell_missing_ends(&mut self) {
+        if self.partial.message.stop_reason != StopReason::Aborted {
+            return;
+        }
+        for index in std::mem::take(&mut self.open) {
+            let event = match self.partial.message.content.get(index) {
+                Some(Block::Text(block)) => StreamEvent::TextEnd {
+                    index,
+                    content: block.text.clone(),
+                },
+                Some(Block::Thinking(block)) => StreamEvent::ThinkingEnd {
+                    index,
+                    content: block.thinking.clone(),
+                },
+                _ => continue,
+            };
+            self.tell_piece(event).await;
+        }
     }
 
     async fn tell_start(&mut self) {

@@ -22,17 +22,15 @@ struct TestTool {
     sight: Sight,
 }
 
-impl TestTool {
-    fn new(name: &str, sight: Sight) -> Arc<dyn Tool> {
-        Arc::new(Self {
-            declaration: ToolDeclaration {
-                name: name.to_owned(),
-                parameters: json!({"type": "object", "properties": {"ms": {"type": "number"}}}),
-                ..ToolDeclaration::default()
-            },
-            sight,
-        })
-    }
+fn test_tool(name: &str, sight: Sight) -> Arc<dyn Tool> {
+    Arc::new(TestTool {
+        declaration: ToolDeclaration {
+            name: name.to_owned(),
+            parameters: json!({"type": "object", "properties": {"ms": {"type": "number"}}}),
+            ..ToolDeclaration::default()
+        },
+        sight,
+    })
 }
 
 impl Tool for TestTool {
@@ -101,12 +99,12 @@ struct TestHost {
 impl TestHost {
     fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         let tools = vec![
-            TestTool::new("wait", Sight::Sees),
-            TestTool::new("change", Sight::Changes),
-            TestTool::new("stuck", Sight::Blind),
-            TestTool::new("alone", Sight::Blind),
-            TestTool::new("finish", Sight::Blind),
-            TestTool::new("boom", Sight::Blind),
+            test_tool("wait", Sight::Sees),
+            test_tool("change", Sight::Changes),
+            test_tool("stuck", Sight::Blind),
+            test_tool("alone", Sight::Blind),
+            test_tool("finish", Sight::Blind),
+            test_tool("boom", Sight::Blind),
         ];
         Self {
             provider: Scripted::replay(answers),

@@ -31,7 +31,7 @@ pub(crate) struct Startup {
 
 impl Startup {
     /// Reads environment and models.
-    pub(crate) fn new(cli: Cli) -> Result<Self, String> {
+    pub(crate) fn new(mut cli: Cli) -> Result<Self, String> {
         let cwd = std::env::current_dir()
             .map_err(|error| format!("the working directory cannot be used: {error}"))?;
         let places = Places::from_env(|name| std::env::var_os(name), &cwd);
@@ -41,10 +41,12 @@ impl Startup {
             say::warning(&problem);
         }
         let hooks: Arc<dyn Hooks> = Arc::new(NoHooks);
-        for (name, value) in &cli.unclaimed {
-            if !hooks.claims_flag(name.trim_start_matches('-'), value.as_deref()) {
-                return Err(format!("Unknown option: {name}"));
-            }
+        let claimed = |(name, value): &(String, Option<String>)| {
+            hooks.claims_flag(name.trim_start_matches('-'), value.as_deref())
+        };
+        cli.unclaimed.retain(|flag| !claimed(flag));
+        if let Some(error) = cli.unclaimed_error() {
+            return Err(error);
         }
         Ok(Self {
             cli,
@@ -166,6 +168,10 @@ impl Startup {
             thinking: level,
             tools,
             active_tools: Some(self.active_tools(&names, &settings)),
+            tools_fixed: self.cli.tools.is_some()
+                || self.cli.no_tools
+                || self.cli.no_builtin_tools
+                || !self.cli.exclude_tools.is_empty(),
             shell: Some(env),
             gate,
             hooks: Arc::clone(&self.hooks),

@@ -105,14 +105,18 @@ pub fn replace(path: &Path, bytes: &[u8], options: Options) -> io::Result<()> {
     }
 }
 
-/// Writes a file of our own, readable by its owner only, flushed before it takes the place of the old one.
+/// Writes a file of our own, readable by its owner only, whole before it takes the place of the old one.
 ///
 /// # Errors
 /// The file then has its old content.
-pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write_private(path: &Path, bytes: &[u8], flush: Flush) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut temp = Temp::new(folder, 0o600)?;
-    fill(&mut temp.file, bytes, Options::default())?;
+    let options = Options {
+        flush,
+        ..Options::default()
+    };
+    fill(&mut temp.file, bytes, options)?;
     temp.rename(path)
 }
 

@@ -3,13 +3,14 @@
 //! Entry point: [`StateDir`]. Core alone writes here; the folder is given from outside, nothing reads the environment.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 
-use super::replace::write_private;
+use super::replace::{Flush, write_private};
 
 /// Returns the SHA-256 of some bytes in lower-case hexadecimal: how a text is named in records and checkpoints.
 pub fn fingerprint(bytes: &[u8]) -> String {
@@ -46,12 +47,40 @@ impl StateDir {
     /// The file then has its old content.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.root.join(name);
-        let folder = path.parent().unwrap_or(&self.root);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
-        write_private(&path, bytes)
+        make_private(path.parent().unwrap_or(&self.root))?;
+        write_private(&path, bytes, Flush::Data)
+    }
+
+    /// Adds to the end of a file (mode 0600), in one write.
+    ///
+    /// # Errors
+    /// Trouble with opening or writing.
+    pub fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = self.root.join(name);
+        make_private(path.parent().unwrap_or(&self.root))?;
+        fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?
+            .write_all(bytes)
+    }
+
+    /// Removes the oldest files until the rest is within limits of size and age. Meant for the start of the program; what
+    /// cannot be removed stays.
+    pub fn trim(&self, max_bytes: u64, max_age: Duration) {
+        let mut files = Vec::new();
+        collect(&self.root, &mut files);
+        files.sort_by_key(|(modified, _, _)| std::cmp::Reverse(*modified));
+        let now = SystemTime::now();
+        let mut total = 0;
+        for (modified, len, path) in files {
+            total += len;
+            let is_old = now.duration_since(modified).is_ok_and(|age| age > max_age);
+            if total > max_bytes || is_old {
+                fs::remove_file(path).ok();
+            }
+        }
     }
 
     /// Reads a file; `None` when there is none.
@@ -77,15 +106,17 @@ impl StateDir {
         }
     }
 
-    /// Keeps a text under its fingerprint, once; returns the fingerprint.
+    /// Keeps a text under its fingerprint, once; returns the fingerprint. Without a flush a power cut may lose the text:
+    /// what is left of it is then no longer what its name says, and not given back.
     ///
     /// # Errors
     /// The text is then not kept.
-    pub fn keep(&self, bytes: &[u8]) -> io::Result<String> {
+    pub fn keep(&self, bytes: &[u8], flush: Flush) -> io::Result<String> {
         let name = fingerprint(bytes);
-        let shelf = shelved(&name);
-        if !self.root.join(&shelf).is_file() {
-            self.write(&shelf, bytes)?;
+        let path = self.root.join(shelved(&name));
+        if !path.is_file() {
+            make_private(path.parent().unwrap_or(&self.root))?;
+            write_private(&path, bytes, flush)?;
         }
         Ok(name)
     }
@@ -94,6 +125,24 @@ impl StateDir {
     pub fn kept(&self, name: &str) -> Option<Vec<u8>> {
         let bytes = fs::read(self.root.join(shelved(name))).ok()?;
         (fingerprint(&bytes) == name).then_some(bytes)
+    }
+}
+
+fn make_private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+}
+
+fn collect(folder: &Path, files: &mut Vec<(SystemTime, u64, PathBuf)>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(meta) = entry.metadata() else { continue };
+        if meta.is_dir() {
+            collect(&entry.path(), files);
+        } else if let Ok(modified) = meta.modified() {
+            files.push((modified, meta.len(), entry.path()));
+        }
     }
 }
 
@@ -115,18 +164,36 @@ mod tests {
     fn what_is_kept_is_private_and_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path().join("pi/checkpoints"));
-        let name = state.keep(b"text").unwrap();
-        assert_eq!(name, state.keep(b"text").unwrap());
+        let name = state.keep(b"text", Flush::Data).unwrap();
+        assert_eq!(name, state.keep(b"text", Flush::Data).unwrap());
         assert_eq!(state.kept(&name).as_deref(), Some(&b"text"[..]));
         assert_eq!(mode(state.root()), 0o700);
         assert_eq!(mode(&state.root().join(shelved(&name))), 0o600);
     }
 
     #[test]
+    fn trimming_keeps_the_newest() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        for (age, name) in [(3, "a"), (2, "b/c"), (1, "d")] {
+            state.write(name, b"1234").unwrap();
+            let path = dir.path().join(name);
+            let file = fs::OpenOptions::new().append(true).open(path).unwrap();
+            let then = SystemTime::now() - Duration::from_secs(age * 3_600);
+            file.set_modified(then).unwrap();
+        }
+        let left = || ["a", "b/c", "d"].map(|name| state.read(name).unwrap().is_some());
+        state.trim(1_000, Duration::from_secs(9_000));
+        assert_eq!(left(), [false, true, true]);
+        state.trim(6, Duration::from_secs(9_000));
+        assert_eq!(left(), [false, false, true]);
+    }
+
+    #[test]
     fn a_damaged_text_is_not_given_back() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path());
-        let name = state.keep(b"text").unwrap();
+        let name = state.keep(b"text", Flush::Data).unwrap();
         fs::write(state.root().join(shelved(&name)), b"tex").unwrap();
         assert_eq!(state.kept(&name), None);
     }

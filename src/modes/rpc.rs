@@ -94,7 +94,6 @@ async fn read(face: &Face, runtime: &Runtime, mut source: Source, records: &mpsc
                     return;
                 }
             }
-            Taken::Nothing => {}
         }
     }
 }
@@ -104,8 +103,6 @@ enum Taken {
     Command(Command, u64),
     /// Answered at once.
     Answer(Value),
-    /// Nothing to answer.
-    Nothing,
 }
 
 impl Face {

@@ -8,18 +8,20 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::records::{Checkpoints, Records};
+use super::records::{Checkpoints, KeptChange, Records};
 use super::{
     ApprovalAnswer, ApprovalRequest, Change, ChangeResult, Proposal, ProposalId, ProposalState,
     ReviewAction, ReviewEvent, ReviewMode,
 };
 use crate::agent::{ToolError, ToolOutput};
+use crate::files::state::StateDir;
 use crate::workspace::Workspace;
 use crate::workspace::queue::{Caller, MutationQueue};
 
@@ -29,6 +31,7 @@ mod commit;
 mod drive;
 mod entry;
 mod policy;
+mod restore;
 mod undo;
 
 use entry::Entry;
@@ -37,6 +40,13 @@ pub use policy::{Rule, RuleScope};
 /// Settled proposals that are kept for the list and for undo; older ones are forgotten (their texts stay in the
 /// checkpoints).
 const MAX_SETTLED: usize = 500;
+
+/// Texts of settled proposals that are held in memory.
+const MAX_SETTLED_BYTES: usize = 256 * 1024 * 1024;
+
+/// Texts from before changes that are kept on disk, and for how long.
+const MAX_CHECKPOINT_BYTES: u64 = 512 * 1024 * 1024;
+const MAX_CHECKPOINT_AGE: Duration = Duration::from_secs(90 * 24 * 3_600);
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,6 +136,9 @@ impl Gate {
     pub fn new(config: GateConfig) -> Self {
         let cwd = std::fs::canonicalize(&config.cwd).unwrap_or(config.cwd);
         let state_dir = config.state_dir.as_deref();
+        if let Some(state_dir) = state_dir {
+            trim_in_the_background(state_dir);
+        }
         Self {
             shared: Arc::new(Shared {
                 workspace: config.workspace,
@@ -318,6 +331,29 @@ impl Gate {
         records.look_up(session, call_id)
     }
 
+    /// Returns the changes that a session has written, oldest first, also those from before a restart.
+    pub fn changes(&self, session: &str) -> Vec<KeptChange> {
+        let checkpoints = self.shared.checkpoints.as_ref();
+        checkpoints.map_or_else(Vec::new, |checkpoints| checkpoints.changes(session))
+    }
+
+    /// Returns a text that a change names.
+    pub fn kept_text(&self, name: &str) -> Option<Vec<u8>> {
+        self.shared.checkpoints.as_ref()?.kept(name)
+    }
+
+    /// Proposes to put back what these calls of a session changed: an ordinary review, outside the queue. What was changed
+    /// since stays as it is. Gives one line to show.
+    pub fn restore(
+        &self,
+        session: &str,
+        calls: &[String],
+    ) -> BoxFuture<'static, Result<String, String>> {
+        let shared = Arc::clone(&self.shared);
+        let (session, calls) = (session.to_owned(), calls.to_vec());
+        Box::pin(async move { restore::restore(&shared, session, calls).await })
+    }
+
     /// Drops the record of a call whose result is in the session file.
     pub fn drop_record(&self, session: &str, call_id: &str) {
         let Some(records) = &self.shared.records else {
@@ -328,6 +364,16 @@ impl Gate {
             tracing::warn!(%error, call_id, "a commit record could not be removed");
         }
     }
+}
+
+/// Old checkpoints, and records nobody came back for, go at the start. Nothing waits for it.
+fn trim_in_the_background(state_dir: &Path) {
+    let dirs = ["checkpoints", "commits"].map(|name| StateDir::new(state_dir.join(name)));
+    std::thread::spawn(move || {
+        for dir in dirs {
+            dir.trim(MAX_CHECKPOINT_BYTES, MAX_CHECKPOINT_AGE);
+        }
+    });
 }
 
 impl State {
@@ -373,8 +419,12 @@ impl State {
             // Nobody looks back; the texts are not held in memory.
             Reviewer::AutoAccept | Reviewer::Reject => 0,
         };
-        for id in settled.iter().take(settled.len().saturating_sub(keep)) {
-            self.entries.remove(id);
+        let mut held = 0;
+        for (newer, id) in settled.iter().rev().enumerate() {
+            held += self.entries.get(id).map_or(0, Entry::texts_len);
+            if newer >= keep || (newer > 0 && held > MAX_SETTLED_BYTES) {
+                self.entries.remove(id);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::agent::ToolOutput;
 use crate::ai::Block;
+use crate::files::replace::Flush;
 use crate::files::state::{StateDir, fingerprint};
 use crate::workspace::{FileState, Origin};
 
@@ -172,18 +173,58 @@ impl Checkpoints {
         }
     }
 
-    /// Keeps a text; returns its name.
+    /// Keeps a text, flushed; returns its name.
     ///
     /// # Errors
     /// The text is then not kept.
     pub fn keep(&self, bytes: &[u8]) -> io::Result<String> {
-        self.dir.keep(bytes)
+        self.dir.keep(bytes, Flush::Data)
     }
 
     /// Returns a kept text.
     pub fn kept(&self, name: &str) -> Option<Vec<u8>> {
         self.dir.kept(name)
     }
+
+    /// Notes a change of a session and keeps its new text; the old one is kept already.
+    ///
+    /// # Errors
+    /// The change is then not noted; it can still be undone while the program runs.
+    pub fn note(&self, session: &str, change: &KeptChange, after: &[u8]) -> io::Result<()> {
+        self.dir.keep(after, Flush::Never)?;
+        let mut line = serde_json::to_vec(change).map_err(io::Error::other)?;
+        line.push(b'\n');
+        self.dir.append(&log_name(session), &line)
+    }
+
+    /// Returns the noted changes of a session, oldest first. A torn last line is left out.
+    pub fn changes(&self, session: &str) -> Vec<KeptChange> {
+        let text = self.dir.read(&log_name(session)).ok().flatten();
+        text.unwrap_or_default()
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect()
+    }
+}
+
+/// A change that was written: enough to put it back later, also after a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptChange {
+    /// Tool call.
+    pub call_id: String,
+    /// Path as the model gave it.
+    pub path_given: String,
+    /// Real path.
+    pub path: PathBuf,
+    /// Name of the text before; `None` when there was no file.
+    pub before: Option<String>,
+    /// Name of the text after.
+    pub after: String,
+}
+
+fn log_name(session: &str) -> String {
+    format!("changes/{}.jsonl", fingerprint(session.as_bytes()))
 }
 
 #[cfg(test)]
@@ -232,6 +273,23 @@ mod tests {
         check(Some("old"), false, "nothing was written");
         check(Some("something else"), false, "Read f again");
         check(None, false, "Read f again");
+    }
+
+    #[test]
+    fn changes_are_noted_by_session_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::new(dir.path());
+        let change = |call_id: &str| KeptChange {
+            call_id: call_id.to_owned(),
+            path_given: "f".to_owned(),
+            path: "/f".into(),
+            before: None,
+            after: fingerprint(b""),
+        };
+        checkpoints.note("s", &change("1"), b"").unwrap();
+        checkpoints.note("s", &change("2"), b"").unwrap();
+        assert_eq!(checkpoints.changes("s"), [change("1"), change("2")]);
+        assert!(checkpoints.changes("t").is_empty());
     }
 
     #[test]

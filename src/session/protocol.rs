@@ -163,7 +163,7 @@ pub enum Command {
         entry: String,
         label: Option<String>,
     },
-    /// `replacement` is `null` (omit) or `{content}`.
+    /// `replacement` is `null` (omit), `{content}`, or `{original: true}` (take earlier edits back).
     EditContext {
         target: String,
         replacement: Value,
@@ -191,6 +191,17 @@ pub enum Command {
     UiAnswer {
         record: Value,
     },
+}
+
+impl Command {
+    /// A prompt of text alone, for a session at rest.
+    pub fn prompt(text: impl Into<String>) -> Self {
+        Self::Prompt {
+            text: text.into(),
+            images: Vec::new(),
+            behavior: None,
+        }
+    }
 }
 
 /// Why a command was not carried out: one line for a person.

@@ -16,6 +16,7 @@ mod host;
 mod models;
 mod navigate;
 mod outbox;
+mod pictures;
 mod prompt;
 mod queries;
 mod queues;
@@ -41,10 +42,14 @@ use super::protocol::{Command, CommandError, Event, NoticeLevel};
 use super::store::{Session, Start};
 use crate::agent::Tool;
 use crate::ai::{Model, Provider, RequestOptions, ThinkingLevel};
-use crate::extensions::{Hooks, Reason};
-use crate::resources::{LoadOptions, Resources};
-use crate::review::gate::Gate;
-use crate::tools::ToolEnv;
+use crate::extensions::{Hooks, NoHooks, Reason};
+use crate::files::agent_dir::Places;
+use crate::resources::settings::Trust;
+use crate::resources::{LoadOptions, ResourceFlags, Resources};
+use crate::review::gate::{Gate, GateConfig};
+use crate::tools::{self, ToolEnv, ToolOptions};
+use crate::workspace::Workspace;
+use crate::workspace::disk::DiskWorkspace;
 
 pub use self::models::Models;
 
@@ -88,12 +93,63 @@ pub struct RuntimeConfig {
     pub tools: Vec<Arc<dyn Tool>>,
     /// Names of the tools that are active at first; all when absent.
     pub active_tools: Option<Vec<String>>,
+    /// Whether that selection also holds for an old session, whose branch may declare other tools.
+    pub tools_fixed: bool,
     /// Surroundings of shell commands of the person; without it they are refused.
     pub shell: Option<ToolEnv>,
     /// The review gate the tools write through.
     pub gate: Gate,
     /// Extensions.
     pub hooks: Arc<dyn Hooks>,
+}
+
+impl RuntimeConfig {
+    /// A session that is never written, over the built-in tools: changes in `folder` are accepted at once, nothing is
+    /// read from the person's own folders. Change the fields that should be otherwise.
+    pub fn in_memory(
+        folder: impl Into<PathBuf>,
+        provider: Arc<dyn Provider>,
+        model: Arc<Model>,
+    ) -> Self {
+        let cwd = folder.into();
+        let workspace: Arc<dyn Workspace> = Arc::new(DiskWorkspace::default());
+        let gate = Gate::new(GateConfig::new(Arc::clone(&workspace), &cwd));
+        let env = ToolEnv {
+            workspace,
+            gate: gate.clone(),
+            options: ToolOptions::default(),
+        };
+        let own = cwd.join(".pi-nvim");
+        Self {
+            load: LoadOptions {
+                places: Places {
+                    home: own.clone(),
+                    agent_dir: own.clone(),
+                    session_dir: None,
+                    state_dir: own,
+                },
+                cwd,
+                trust: Trust::Untrusted,
+                trust_rules: Default::default(),
+                flags: ResourceFlags::default(),
+            },
+            session_dir: None,
+            session: SessionChoice::InMemory,
+            session_id: None,
+            session_name: None,
+            provider,
+            options: RequestOptions::default(),
+            models: Arc::new(vec![Arc::clone(&model)]),
+            model: Some(model),
+            thinking: None,
+            tools: tools::builtin(env.clone()),
+            active_tools: Some(tools::DEFAULT_TOOLS.map(ToOwned::to_owned).to_vec()),
+            tools_fixed: false,
+            shell: Some(env),
+            gate,
+            hooks: Arc::new(NoHooks),
+        }
+    }
 }
 
 /// A handle on a running session. Clones share it; it ends with [`Runtime::shutdown`].
@@ -216,7 +272,9 @@ impl Runtime {
         let core = &self.core;
         core.abort();
         core.with(|state| state.shells.iter().for_each(|shell| shell.cancel()));
-        core.config.gate.cancel(None).await;
+        // The gate may serve other sessions of the process as well.
+        let session = core.with(|state| state.session.id().to_owned());
+        core.config.gate.cancel(Some(&session)).await;
         core.stop.cancel();
         core.tasks.close();
         core.tasks.wait().await;

@@ -4,4 +4,6 @@ mod case;
 mod compare;
 mod mock;
 mod pattern;
+mod process;
+mod sdk;
 mod wire;

@@ -150,6 +150,7 @@ impl Opener {
             thinking: self.setup.thinking,
             tools,
             active_tools: Some(tools::DEFAULT_TOOLS.map(str::to_owned).to_vec()),
+            tools_fixed: false,
             shell: Some(shell),
             gate: self.gate.clone(),
             hooks: Arc::new(NoHooks),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::records::{CommitRecord, KeptResult, content_name};
+use super::super::records::{CommitRecord, KeptChange, KeptResult, content_name};
 use super::super::report::{Settled, Settlement, stale_text};
 use super::super::{DetailsFn, HunkState, ProposalState, ReviewEvent, ReviewMode};
 use super::Shared;
@@ -13,7 +13,6 @@ use crate::agent::{ErrorClass, ToolError, ToolOutput};
 use crate::files::replace::is_read_only;
 use crate::files::state::fingerprint;
 use crate::workspace::disk::read_state;
-use crate::workspace::queue::Place;
 use crate::workspace::{Commit, CommitOutcome, FileState, Origin};
 
 /// How often a commit merges again because the file moved under it.
@@ -107,7 +106,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 
 impl Driver {
     /// Merges the accepted hunks onto the file as it is and writes, under the file's write lock.
-    pub(super) async fn commit(&self, place: &Place) -> Result<Step, End> {
+    pub(super) async fn commit(&self, key: &Path) -> Result<Step, End> {
         let nothing = self.look(|entry| {
             entry.state = ProposalState::Applying;
             entry.count(HunkState::Accepted) == 0
@@ -116,9 +115,9 @@ impl Driver {
         if nothing {
             return self.nothing_to_write().map(Step::End);
         }
-        let _lock = self.shared.queue.write_lock(place.key()).await;
+        let _lock = self.shared.queue.write_lock(key).await;
         for _ in 0..MAX_ROUNDS {
-            match self.round(place).await? {
+            match self.round(key).await? {
                 Some(step) => return Ok(step),
                 None => continue,
             }
@@ -170,13 +169,13 @@ impl Driver {
     }
 
     /// Merges onto the file as it is and writes. `None` when it moved in between.
-    async fn round(&self, place: &Place) -> Result<Option<Step>, End> {
+    async fn round(&self, key: &Path) -> Result<Option<Step>, End> {
         let (tool, path) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
-        let current = match self.shared.workspace.state(place.key()).await {
+        let current = match self.shared.workspace.state(key).await {
             Ok(current) => current,
             Err(error) => {
-                let error = io_error(tool, &path, Some(place.key()), &error);
-                return Ok(Some(self.write_failed(place, error)?));
+                let error = io_error(tool, &path, Some(key), &error);
+                return Ok(Some(self.write_failed(key, error)?));
             }
         };
         self.shared.take_in(self.id, current).await;
@@ -194,9 +193,9 @@ impl Driver {
                 ToolError::new(ErrorClass::Stale, stale_text(&path)),
             )));
         }
-        let prepared = self.prepare(place.key()).await?;
+        let prepared = self.prepare(key).await?;
         self.shared
-            .keep(&prepared.commit.base, &prepared.record)
+            .keep(&prepared.commit.base, self.recorded(&prepared.record))
             .await;
         let attempt = Attempt {
             before: prepared.commit.base.clone(),
@@ -214,9 +213,9 @@ impl Driver {
             }
             CommitOutcome::Failed(error) => {
                 self.shared.forget(&attempt.record).await;
-                self.write_failed(place, io_error(tool, &path, Some(place.key()), &error))?
+                self.write_failed(key, io_error(tool, &path, Some(key), &error))?
             }
-            CommitOutcome::Unknown => self.look_at_disk(place, attempt).await?,
+            CommitOutcome::Unknown => self.look_at_disk(key, attempt).await?,
         };
         Ok(Some(step))
     }
@@ -266,6 +265,11 @@ impl Driver {
         .await
     }
 
+    /// The record of a call's change; what a person restores has no call that could be left unanswered.
+    fn recorded(&self, record: &CommitRecord) -> Option<CommitRecord> {
+        (self.by == "agent").then(|| record.clone())
+    }
+
     async fn written(&self, done: Attempt, on_disk: Arc<[u8]>) -> Result<Step, End> {
         let Attempt {
             before,
@@ -283,22 +287,25 @@ impl Driver {
         } else {
             record.done = Some(record.after.clone());
         }
+        let text = Arc::clone(&after);
         let path = self.look(|entry| {
             entry.written = Some(Written { before, after });
             entry.notice = None;
             entry.real_path.clone()
         })?;
-        self.shared.store(record).await;
+        self.shared
+            .store(record.clone(), self.recorded(&record), text)
+            .await;
         self.shared
             .state
             .lock()
-            .emit(&ReviewEvent::FileWritten { path, by: "agent" });
+            .emit(&ReviewEvent::FileWritten { path, by: self.by });
         Ok(Step::End(End::Done(Box::new(output))))
     }
 
     /// Nothing was written: accepted hunks are pending again and nothing is told to the model yet.
-    fn write_failed(&self, place: &Place, error: ToolError) -> Result<Step, End> {
-        let read_only = is_read_only(place.key());
+    fn write_failed(&self, key: &Path, error: ToolError) -> Result<Step, End> {
+        let read_only = is_read_only(key);
         self.look(|entry| {
             for piece in entry.work.iter_mut().flat_map(|work| &mut work.pieces) {
                 if piece.hunk.state == HunkState::Accepted {
@@ -316,8 +323,8 @@ impl Driver {
     }
 
     /// The editor went away before it answered: the disk says what became of the write.
-    async fn look_at_disk(&self, place: &Place, attempt: Attempt) -> Result<Step, End> {
-        let key = place.key().to_owned();
+    async fn look_at_disk(&self, key: &Path, attempt: Attempt) -> Result<Step, End> {
+        let key = key.to_owned();
         let now = tokio::task::spawn_blocking(move || read_state(&key))
             .await
             .map_err(|error| End::Failed(crashed(&error)))?;
@@ -346,22 +353,38 @@ impl Driver {
 impl Shared {
     /// Keeps the text from before a write and the record of it. Trouble is logged and does not stop the write: a state
     /// folder that cannot be written must not make every change impossible.
-    async fn keep(&self, before: &FileState, record: &CommitRecord) {
+    async fn keep(&self, before: &FileState, record: Option<CommitRecord>) {
         let (checkpoints, records) = (self.checkpoints.clone(), self.records.clone());
-        let (bytes, record) = (Arc::clone(&before.bytes), record.clone());
+        let bytes = Arc::clone(&before.bytes);
         let kept = tokio::task::spawn_blocking(move || {
             if let Some(checkpoints) = checkpoints {
                 checkpoints.keep(&bytes)?;
             }
-            records.map_or(Ok(()), |records| records.write(&record))
+            match (records, record) {
+                (Some(records), Some(record)) => records.write(&record),
+                _ => Ok(()),
+            }
         });
         log_trouble(kept.await);
     }
 
-    async fn store(&self, record: CommitRecord) {
-        let records = self.records.clone();
+    /// Marks the record as done and notes the change for later.
+    async fn store(&self, done: CommitRecord, record: Option<CommitRecord>, text: Arc<[u8]>) {
+        let (checkpoints, records) = (self.checkpoints.clone(), self.records.clone());
         let stored = tokio::task::spawn_blocking(move || {
-            records.map_or(Ok(()), |records| records.write(&record))
+            if let (Some(records), Some(record)) = (records, record) {
+                records.write(&record)?;
+            }
+            let change = KeptChange {
+                call_id: done.call_id,
+                path_given: done.path_given,
+                path: done.path,
+                before: done.before,
+                after: done.after,
+            };
+            checkpoints.map_or(Ok(()), |checkpoints| {
+                checkpoints.note(&done.session, &change, &text)
+            })
         });
         log_trouble(stored.await);
     }

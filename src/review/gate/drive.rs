@@ -70,11 +70,12 @@ pub(super) async fn carry(
         id,
         cancel,
         wake,
+        by: "agent",
     };
     let (end, place) = match driver.take_place(ticket).await {
         Ok(place) => {
-            let end = match driver.plan(&place, plan).await {
-                Ok(asks) => driver.review(&place, asks).await,
+            let end = match driver.plan(place.key(), plan).await {
+                Ok(asks) => driver.review(place.key(), asks).await,
                 Err(end) => end,
             };
             (end, Some(place))
@@ -89,8 +90,10 @@ pub(super) async fn carry(
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
     pub(super) id: ProposalId,
-    cancel: CancellationToken,
-    wake: Arc<Notify>,
+    pub(super) cancel: CancellationToken,
+    pub(super) wake: Arc<Notify>,
+    /// Who writes: `agent` or `restore`.
+    pub(super) by: &'static str,
 }
 
 impl Driver {
@@ -155,9 +158,9 @@ impl Driver {
     }
 
     /// Reads the base, lets the tool compute its target and makes hunks. Returns whether a person decides.
-    async fn plan(&self, place: &Place, plan: PlanFn) -> Result<bool, End> {
+    async fn plan(&self, key: &Path, plan: PlanFn) -> Result<bool, End> {
         let (tool, path_given) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
-        let verdict = self.verdict(place.key())?;
+        let verdict = self.verdict(key)?;
         if verdict == Verdict::Refuse {
             let text = format!(
                 "Changes to files are not accepted in this session (review mode `readonly` or `reject`); {path_given} is unchanged."
@@ -170,15 +173,15 @@ impl Driver {
         let base = tokio::select! {
             biased;
             () = self.cancel.cancelled() => return Err(End::Cancelled),
-            base = self.shared.workspace.state(place.key()) => base,
+            base = self.shared.workspace.state(key) => base,
         };
-        let base = base
-            .map_err(|error| End::Failed(io_error(tool, &path_given, Some(place.key()), &error)))?;
+        let base =
+            base.map_err(|error| End::Failed(io_error(tool, &path_given, Some(key), &error)))?;
         let asks = verdict == Verdict::Ask;
         let work = Plan {
             tool,
             path_given,
-            real_path: place.key().to_owned(),
+            real_path: key.to_owned(),
             join: self.shared.join,
             asks,
         };
@@ -206,7 +209,7 @@ impl Driver {
         Ok(verdict)
     }
 
-    fn open(&self, planned: Ready, verdict: Verdict) -> Result<(), End> {
+    pub(super) fn open(&self, planned: Ready, verdict: Verdict) -> Result<(), End> {
         let mut state = self.shared.state.lock();
         let mut next_hunk = state.next_hunk;
         let cwd = &self.shared.cwd;
@@ -238,12 +241,12 @@ impl Driver {
     }
 
     /// Waits for decisions and commits, until that settles the proposal.
-    async fn review(&self, place: &Place, asks: bool) -> End {
+    pub(super) async fn review(&self, key: &Path, asks: bool) -> End {
         loop {
             if asks && let Err(end) = self.decided().await {
                 return end;
             }
-            let step = match self.commit(place).await {
+            let step = match self.commit(key).await {
                 Ok(step) => step,
                 Err(end) => return end,
             };
@@ -289,7 +292,7 @@ impl Driver {
         }
     }
 
-    fn settle(&self, end: End) -> ChangeResult {
+    pub(super) fn settle(&self, end: End) -> ChangeResult {
         let (state, result) = match end {
             End::Cancelled => (ProposalState::Cancelled, Err(ToolError::aborted())),
             End::Failed(error) => (ProposalState::Failed, Err(error)),
@@ -308,9 +311,9 @@ impl Driver {
 }
 
 /// Settles a proposal whose task ended in a panic.
-struct SettleGuard {
-    shared: Arc<Shared>,
-    id: ProposalId,
+pub(super) struct SettleGuard {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: ProposalId,
 }
 
 impl Drop for SettleGuard {
@@ -366,11 +369,11 @@ struct Plan {
     asks: bool,
 }
 
-struct Ready {
-    base: FileState,
-    planned: Planned,
-    spans: Vec<hunks::Span>,
-    read_only: bool,
+pub(super) struct Ready {
+    pub(super) base: FileState,
+    pub(super) planned: Planned,
+    pub(super) spans: Vec<hunks::Span>,
+    pub(super) read_only: bool,
 }
 
 impl Plan {
@@ -424,7 +427,13 @@ impl Shared {
                     .map(|piece| (piece.hunk.row, piece.hunk.state))
                     .collect();
                 let same_text = work.current.bytes == current.bytes;
-                work.take_in(current.clone(), &moved);
+                let newly_stale = work.take_in(current.clone(), &moved);
+                if newly_stale > 0 {
+                    entry.notice = Some(format!(
+                        "{} changed: {newly_stale} hunk(s) are in conflict with what it says now",
+                        entry.path_given
+                    ));
+                }
                 let after = work
                     .pieces
                     .iter()

@@ -134,6 +134,17 @@ impl Entry {
         }
     }
 
+    /// About how many bytes of text it holds.
+    pub(super) fn texts_len(&self) -> usize {
+        let written = self.written.as_ref().map_or(0, |written| {
+            written.before.bytes.len() + written.after.len()
+        });
+        let work = self.work.as_ref().map_or(0, |work| {
+            work.proposed.len() + work.view_target.len() + work.current.bytes.len()
+        });
+        written + work
+    }
+
     pub(super) fn piece_mut(&mut self, id: HunkId) -> Option<&mut Piece> {
         self.work
             .as_mut()?

@@ -200,7 +200,7 @@ fn reversed(
 }
 
 /// A file that a change made is gone when the change is taken back. An editor's buffer of it stays.
-async fn remove_empty(path: &Path) {
+pub(super) async fn remove_empty(path: &Path) {
     let path = path.to_owned();
     let removed = tokio::task::spawn_blocking(move || {
         let is_empty = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() == 0);

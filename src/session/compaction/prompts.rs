@@ -99,7 +99,7 @@ pub fn history_request(conversation: &str, previous: Option<&str>, focus: Option
 /// Puts the pieces of a request about the head of a turn together.
 pub fn turn_prefix_request(conversation: &str, focus: Option<&str>) -> String {
     with_focus(
-        format!("# Conversation\n\n{conversation}\n\n# Instructions\n\n{TURN_PREFIX}"),
+        format!("# Conversation\n{conversation}\n\n# Instructions\n{TURN_PREFIX}"),
         focus,
     )
 }

@@ -170,9 +170,7 @@ pub(super) async fn manual(core: &Arc<Core>, instructions: Option<String>) -> An
         core.tell(Event::CompactionStart {
             reason: Reason::Manual.as_str().to_owned(),
         });
-        let settings = state
-            .compaction_settings()
-            .map_err(|error| CommandError(error.clone()));
+        let settings = state.compaction_settings().map_err(CommandError);
         Ok(settings.and_then(|settings| {
             prepare(&state.session, &state.session.path(), &settings)
                 .map_err(|nothing| CommandError(nothing.to_string()))
@@ -222,19 +220,13 @@ async fn compact(
         .await;
     let entry = match verdict {
         CompactVerdict::Cancel => return Err(Failure::Aborted),
-        CompactVerdict::Use {
-            summary,
-            first_kept,
-            tokens_before,
-            details,
-            usage,
-        } => CompactionEntry {
-            summary,
-            first_kept,
-            tokens_before,
-            details,
+        CompactVerdict::Use(own) => CompactionEntry {
+            summary: own.summary,
+            first_kept: own.first_kept,
+            tokens_before: own.tokens_before,
+            details: own.details,
             from_hook: Some(true),
-            usage,
+            usage: own.usage,
         },
         CompactVerdict::Go => summarised(core, reason, instructions, preparation, cancel).await?,
     };

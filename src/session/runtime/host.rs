@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, now_ms};
 use super::state::State;
-use super::{compact, drive};
+use super::{compact, drive, pictures};
 use crate::agent::{
     BeforeCall, CallInfo, CallOutcome, CallSetting, FinishedTurn, HostError, PreparedRequest,
     Queue, RunEvent, RunHost, SessionFacts, Tool, TurnDecision,
@@ -240,7 +240,8 @@ impl RunHost for Host {
 
     async fn after_call(&self, call: &CallInfo, args: &Value, outcome: CallOutcome) -> CallOutcome {
         let hooks = &self.core.config.hooks;
-        hooks.tool_result(call, args, outcome).await
+        let outcome = hooks.tool_result(call, args, outcome).await;
+        pictures::fit(&self.core, &call.name, outcome).await
     }
 
     fn now_ms(&self) -> i64 {

@@ -17,6 +17,7 @@ use crate::ai::{Block, Content, CustomMessage, Message, SystemMessage, UserMessa
 use crate::extensions::{Input, InputVerdict, RunStart, Source};
 use crate::resources::system_prompt::Sections;
 use crate::session::protocol::{Behavior, CommandError, Event, NoticeLevel};
+use crate::tools::image::{Profile, prepare_blocks};
 
 const SUMMARIZING: &str = "Cannot submit a prompt while compaction is in progress. Wait for compaction to finish and retry.";
 const BUSY: &str = "Agent is already processing. Specify streamingBehavior ('steer' or 'followUp') to queue the message.";
@@ -215,11 +216,40 @@ async fn receive(core: &Core, prompt: Prompt, behavior: Option<Behavior>) -> Opt
     };
     match core.config.hooks.input(input).await {
         InputVerdict::Handled => None,
-        InputVerdict::Go { text, images } => Some(Prompt {
-            text: expand(core, &text),
-            images,
-        }),
+        InputVerdict::Go { text, images } => {
+            let prompt = Prompt {
+                text: expand(core, &text),
+                images,
+            };
+            Some(fit_images(core, prompt).await)
+        }
     }
+}
+
+/// Scales pictures to what the model takes; hints about them follow the text.
+async fn fit_images(core: &Core, mut prompt: Prompt) -> Prompt {
+    if prompt.images.is_empty() {
+        return prompt;
+    }
+    let profile = core.with(|state| {
+        let images = state.resources.settings.effective().get("images");
+        let resize = images.and_then(|images| images.get("autoResize"));
+        let resize = resize.and_then(Value::as_bool).unwrap_or(true);
+        Profile::of(state.model.as_deref(), resize)
+    });
+    let images = prompt.images.clone();
+    let fitted = tokio::task::spawn_blocking(move || prepare_blocks(images, &profile)).await;
+    // A picture that cannot be worked on is sent as it is.
+    let Ok(fitted) = fitted else { return prompt };
+    let (images, hints): (Vec<Block>, Vec<Block>) = fitted
+        .into_iter()
+        .partition(|block| matches!(block, Block::Image(_)));
+    for hint in hints.iter().filter_map(Block::as_text) {
+        prompt.text.push_str("\n\n");
+        prompt.text.push_str(hint);
+    }
+    prompt.images = images;
+    prompt
 }
 
 /// Puts in the skill or template that a text calls.

@@ -52,11 +52,6 @@ impl Queues {
         line.waiting.push_back(message);
     }
 
-    /// Adds a message that faces do not see in the queue (of extensions and of the review).
-    pub(super) fn push_hidden(&mut self, queue: Queue, message: Message) {
-        self.line(queue).waiting.push_back(message);
-    }
-
     /// Takes what the loop gets by the queue's mode.
     pub(super) fn poll(&mut self, queue: Queue) -> Vec<Message> {
         let line = self.line(queue);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::core::{Answer, Core};
 use super::state::{State, describe};
@@ -211,8 +212,8 @@ impl State {
 
 /// Makes a session the active one, after the old one has come to rest.
 pub(super) async fn take_over(core: &Arc<Core>, session: Session, reason: Reason) {
-    core.abort();
-    core.wait_idle().await;
+    let switching = core.stop.child_token();
+    rest(core, &switching).await;
     let (old_id, old_file) = core.with(|state| {
         let file = state.session.file().map(ToOwned::to_owned);
         (state.session.id().to_owned(), file)
@@ -221,7 +222,8 @@ pub(super) async fn take_over(core: &Arc<Core>, session: Session, reason: Reason
     let hooks = &core.config.hooks;
     let target = session.file().map(ToOwned::to_owned);
     hooks.session_shutdown(reason, target.as_ref()).await;
-    core.with(|state| {
+    core.with_activity(|state| {
+        state.summarizing = None;
         state.queues.clear();
         state.held.clear();
         state.beside.clear();
@@ -234,6 +236,24 @@ pub(super) async fn take_over(core: &Arc<Core>, session: Session, reason: Reason
         });
     });
     hooks.session_start(reason, old_file.as_ref()).await;
+}
+
+/// Aborts what runs, waits for it, and keeps anything new from beginning until the new session is there.
+async fn rest(core: &Core, switching: &CancellationToken) {
+    core.abort();
+    loop {
+        core.wait_idle().await;
+        let at_rest = core.with_activity(|state| {
+            let idle = state.run.is_none() && state.summarizing.is_none();
+            if idle {
+                state.summarizing = Some(switching.clone());
+            }
+            idle
+        });
+        if at_rest {
+            return;
+        }
+    }
 }
 
 /// Brings the selection in line with a session that has just become active: a branch with a conversation decides by its
@@ -250,6 +270,9 @@ pub(super) fn begin_session(core: &Core, state: &mut State) {
 }
 
 fn restore(core: &Core, state: &mut State) {
+    if !core.config.tools_fixed {
+        state.restore_tools();
+    }
     let context = state.session.context();
     if let Some(wanted) = context.model() {
         let known = core

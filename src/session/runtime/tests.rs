@@ -11,12 +11,6 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::ai::providers::scripted::{Answer, Scripted};
 use crate::ai::{Block, Message};
-use crate::extensions::NoHooks;
-use crate::files::agent_dir::Places;
-use crate::resources::ResourceFlags;
-use crate::resources::settings::Trust;
-use crate::review::gate::GateConfig;
-use crate::workspace::disk::DiskWorkspace;
 
 struct Fixture {
     _dir: tempfile::TempDir,
@@ -54,6 +48,7 @@ fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
         thinking: None,
         tools: Vec::new(),
         active_tools: None,
+        tools_fixed: false,
         shell: None,
         gate: gate(dir),
         hooks: Arc::new(NoHooks),
@@ -360,4 +355,68 @@ fn gate(dir: &Path) -> Gate {
         state_dir: Some(dir.join("state")),
         ..GateConfig::new(workspace, dir.join("project"))
     })
+}
+
+/// A tool of somebody else that returns a picture wider than models take.
+struct Camera(crate::ai::ToolDeclaration);
+
+impl Tool for Camera {
+    fn declaration(&self) -> &crate::ai::ToolDeclaration {
+        &self.0
+    }
+
+    fn start(
+        &self,
+        _: Value,
+        _: crate::agent::ToolContext,
+    ) -> futures::future::BoxFuture<
+        'static,
+        Result<crate::agent::ToolOutput, crate::agent::ToolError>,
+    > {
+        let wide = image::DynamicImage::new_luma8(2500, 10);
+        let mut png = std::io::Cursor::new(Vec::new());
+        wide.write_to(&mut png, image::ImageFormat::Png).unwrap();
+        let data =
+            base64::Engine::encode(&base64::engine::general_purpose::STANDARD, png.into_inner());
+        let content = vec![Block::image(data, "image/png")];
+        Box::pin(async {
+            Ok(crate::agent::ToolOutput {
+                content,
+                ..crate::agent::ToolOutput::default()
+            })
+        })
+    }
+}
+
+#[tokio::test]
+async fn pictures_of_any_tool_are_scaled_before_they_are_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = Scripted::replay([
+        Answer::new().call("c1", "camera", json!({})),
+        Answer::say("done"),
+    ]);
+    let camera = Camera(crate::ai::ToolDeclaration {
+        name: "camera".to_owned(),
+        parameters: json!({"type": "object"}),
+        ..crate::ai::ToolDeclaration::default()
+    });
+    let runtime = Runtime::start(RuntimeConfig {
+        tools: vec![Arc::new(camera)],
+        ..config(dir.path(), &model)
+    })
+    .unwrap();
+    let events = runtime.subscribe(1000);
+    let mut it = Fixture {
+        _dir: dir,
+        runtime,
+        events,
+        model,
+    };
+    it.prompt("look").await;
+    it.until("settled").await;
+    let entries = it.entries();
+    assert!(
+        entries.contains("original 2500x10, displayed at 2000x8"),
+        "{entries}"
+    );
 }

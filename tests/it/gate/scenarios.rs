@@ -510,3 +510,58 @@ async fn a_call_whose_future_is_dropped_is_cancelled() {
     let next = desk.propose("c2", "f", "c\n");
     desk.open(&next).await;
 }
+
+#[tokio::test]
+async fn what_calls_changed_is_put_back_by_review_also_after_a_restart() {
+    let mut desk = Desk::new();
+    desk.put("f", &numbers(10));
+    for (call_id, name, old, new) in [
+        ("c1", "f", "2\n", "two\n"),
+        ("c2", "f", "8\n", "eight\n"),
+        ("c3", "f", "two\n", "TWO\n"),
+    ] {
+        let call = desk.replace(call_id, name, old, new);
+        desk.open(&call).await;
+        desk.accept_file(&call);
+        assert!(!call.text().await.1);
+    }
+    let call = desk.propose("c4", "n", "new\n");
+    desk.open(&call).await;
+    desk.accept_file(&call);
+    assert!(!call.text().await.1);
+    // Mine since: a line on top, and one of theirs.
+    let mine = format!("0\n{}", desk.on_disk("f").replace("eight", "acht"));
+    desk.put("f", &mine);
+    desk.gate = desk.restarted();
+    desk.events = desk.gate.subscribe();
+    desk.gate
+        .set_reviewer(pi_nvim::review::gate::Reviewer::Person);
+    assert_eq!(desk.gate.changes("s").len(), 4);
+    let calls = ["c1", "c2", "c3", "c4"].map(str::to_owned);
+    let line = desk.gate.restore("s", &calls).await.unwrap();
+    assert_eq!(
+        line,
+        "2 file(s) to restore; 1 place(s) were changed since and stay"
+    );
+    assert_eq!(
+        desk.on_disk("f"),
+        mine,
+        "nothing is written before the review"
+    );
+    let open: Vec<_> = desk.gate.proposals(None).iter().map(|it| it.id).collect();
+    desk.act(ReviewAction::AcceptAll { session: None });
+    for id in open {
+        desk.until(id, "restored", |it| it.state == ProposalState::Done)
+            .await;
+    }
+    for _ in 0..2 {
+        desk.event(|event| matches!(event, ReviewEvent::ModelNote { .. }))
+            .await;
+    }
+    assert_eq!(
+        desk.on_disk("f"),
+        format!("0\n{}", numbers(10).replace("8", "acht"))
+    );
+    assert_eq!(desk.names(), ["f"]);
+    assert!(desk.gate.restore("s", &["other".to_owned()]).await.is_err());
+}

@@ -253,6 +253,9 @@ async fn script_rpc(
                     break;
                 }
             }
+            // What came before the response is not waited for any more.
+            let at = seen.iter().rposition(is).map_or(0, |at| at + 1);
+            waited = waited.max(at);
         } else if let Some(ms) = step.get("sleep_ms") {
             tokio::time::sleep(Duration::from_millis(ms.as_u64().unwrap())).await;
         } else if step.get("close_stdin").is_some() {

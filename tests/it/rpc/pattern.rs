@@ -192,9 +192,11 @@ impl Matcher {
         if at.ends_with("errorMessage") && (expected.contains("aborted") || self.own_wording) {
             return !actual.is_empty();
         }
-        self.own_wording
-            && (at.contains("content[") || at.ends_with(".error"))
-            && !actual.is_empty()
+        let is_text = at.contains("content[")
+            || [".content", ".error", "argumentsError"]
+                .iter()
+                .any(|end| at.ends_with(end));
+        self.own_wording && is_text && !actual.is_empty()
     }
 }
 

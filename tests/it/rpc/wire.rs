@@ -11,7 +11,7 @@ use super::{case, compare};
 use crate::conformance::{Outcome, Tally, data_dir};
 
 /// Transcripts at a time: most of them wait most of the time.
-const TOGETHER: usize = 8;
+const TOGETHER: usize = 4;
 
 /// Needs an extension runtime (README).
 const SKIPPED: &[&str] = &["extension-ui"];
