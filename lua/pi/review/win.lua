@@ -25,6 +25,32 @@ function M.text_width(win)
   return info.width - info.textoff
 end
 
+---@alias pi.review.WinSizes table<integer, {width: integer, height: integer}>
+
+---Sizes of the windows of this tab page, floats left out.
+---@return pi.review.WinSizes
+function M.sizes()
+  local sizes = {} ---@type pi.review.WinSizes
+  for _, win in ipairs(api.nvim_tabpage_list_wins(0)) do
+    if api.nvim_win_get_config(win).relative == '' then
+      sizes[win] = { width = api.nvim_win_get_width(win), height = api.nvim_win_get_height(win) }
+    end
+  end
+  return sizes
+end
+
+---Gives windows their sizes back, whatever 'equalalways' made of them.
+---@param sizes pi.review.WinSizes
+---@param without integer? the window that lends its room
+function M.restore_sizes(sizes, without)
+  for win, size in pairs(sizes) do
+    if win ~= without and api.nvim_win_is_valid(win) then
+      api.nvim_win_set_width(win, size.width)
+      api.nvim_win_set_height(win, size.height)
+    end
+  end
+end
+
 ---Where an extmark that covers rows stands now.
 ---@param buf integer
 ---@param ns integer
