@@ -459,6 +459,10 @@ pub fn iso_ms(text: &str) -> Option<i64> {
 
 /// Typed content of an entry.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made one at a time and taken apart at once; most are messages, the largest"
+)]
 pub enum Body {
     /// A message.
     Message(Message),

@@ -5,6 +5,20 @@ local M = {}
 ---@field kind string
 ---@field session string?
 
+---@type table<string, string> sessions by the short form of their id
+local shorts = {}
+
+--- What stands for a session in buffer names: the first 8 characters of its id. Ids begin with the time, so two sessions
+--- of one minute begin alike: the later one then goes by its whole id.
+---@param session string
+---@return string
+function M.short(session)
+  local short = session:sub(1, 8)
+  local owner = shorts[short] or session
+  shorts[short] = owner
+  return owner == session and short or session
+end
+
 --- Makes (or finds) an unlisted buffer that no file stands behind.
 ---@param name string
 ---@param kind string

@@ -60,7 +60,7 @@ function M.buffer(session)
   if view and vim.api.nvim_buf_is_valid(view.buf) then
     return view.buf
   end
-  local buf = buffer.scratch('pi://chat/' .. session:sub(1, 8), 'chat', 'pi-chat', session)
+  local buf = buffer.scratch('pi://chat/' .. buffer.short(session), 'chat', 'pi-chat', session)
   views[session] = {
     session = session,
     buf = buf,
@@ -545,7 +545,7 @@ end
 ---@return boolean
 function M.read(buf, name)
   for session, view in pairs(views) do
-    if name == 'pi://chat/' .. session:sub(1, 8) then
+    if name == 'pi://chat/' .. buffer.short(session) then
       view.buf = buf
       view.drawn = false
       require('pi.rpc').notify('chat.redraw', { session = session })

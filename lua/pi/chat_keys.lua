@@ -177,6 +177,35 @@ local function yank_code()
   end
 end
 
+--- Goes on from the block under the cursor: the conversation continues there, the old branch stays in the tree.
+---@param send boolean whether a message of the person is sent again at once
+local function branch_here(send)
+  local it, block = here()
+  if not it or not block or not block.entry then
+    require('pi.notice').say('this block is not stored; use `:Pi tree`', 'warn')
+    return
+  end
+  if send and block.kind ~= 'user' then
+    require('pi.notice').say('put the cursor on a message of yours', 'warn')
+    return
+  end
+  local session = it.session
+  require('pi.rpc').request(
+    'tree.jump',
+    { session = session, entry = block.entry },
+    function(err, result)
+      if err then
+        require('pi.notice').say(err, 'error')
+      elseif type(result.prefill) == 'string' then
+        require('pi.prompt').prefill(session, result.prefill)
+        if send then
+          require('pi.prompt').send_from(session)
+        end
+      end
+    end
+  )
+end
+
 ---@param insert boolean
 local function to_prompt(insert)
   require('pi.window').focus('prompt', insert)
@@ -262,6 +291,20 @@ M.keys = {
     'first line; loads earlier entries',
   },
   { 'gy', yank_code, 'copy the code block' },
+  {
+    'gb',
+    function()
+      branch_here(false)
+    end,
+    'go on from here',
+  },
+  {
+    'gR',
+    function()
+      branch_here(true)
+    end,
+    'send this message again',
+  },
   {
     'i',
     function()

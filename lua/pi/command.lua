@@ -272,7 +272,7 @@ end
 local function session_words()
   local words = {} ---@type string[]
   for _, row in ipairs(require('pi.complete').sessions()) do
-    words[#words + 1] = tostring(row.id or ''):sub(1, 8)
+    words[#words + 1] = tostring(row.id or '')
   end
   return words
 end

@@ -133,12 +133,47 @@ local function cwd()
   return info and info.cwd or require('pi.backend').cwd()
 end
 
+---@param dir string
 ---@param choice integer
-local function answer(choice)
-  ask('trust.answer', { cwd = cwd(), choice = choice }, function(result)
+local function answer(dir, choice)
+  ask('trust.answer', { cwd = dir, choice = choice }, function(result)
     notice.say(result.trusted and 'this project is trusted' or 'this project is not trusted')
     if vim.t.pi_session then
       require('pi.command').execute({ 'reload' })
+    end
+  end)
+end
+
+--- Lets the person choose, once the message that brought the question is over: a picker may wait for a key.
+---@param dir string
+---@param result { resources: string[], choices: string[] }
+local function question(dir, result)
+  local names = vim.tbl_map(function(path)
+    return vim.fn.fnamemodify(path, ':~:.')
+  end, result.resources)
+  local prompt = 'This project brings ' .. table.concat(names, ', ')
+  vim.schedule(function()
+    vim.ui.select(result.choices, { prompt = prompt, kind = 'pi.confirm' }, function(_, index)
+      if index then
+        answer(dir, index)
+      end
+    end)
+  end)
+end
+
+---@type table<string, true> directories that were asked about; dismissing the question is "later"
+local asked = {}
+
+--- Asks about a project whose own resources nobody has decided on; once for each directory.
+---@param dir string
+function M.offer_trust(dir)
+  if asked[dir] then
+    return
+  end
+  asked[dir] = true
+  rpc.request('trust.ask', { cwd = dir }, function(err, result)
+    if not err and result.ask then
+      question(dir, result)
     end
   end)
 end
@@ -151,26 +186,19 @@ function M.trust(word)
   if word then
     local choice = words[word]
     if choice then
-      answer(choice)
+      answer(cwd(), choice)
     else
       notice.say('`:Pi trust yes`, `once` or `no`', 'warn')
     end
     return
   end
-  ask('trust.ask', { cwd = cwd() }, function(result)
+  local dir = cwd()
+  ask('trust.ask', { cwd = dir }, function(result)
     if #result.resources == 0 then
       notice.say('this project has nothing of its own that would be loaded')
       return
     end
-    local names = vim.tbl_map(function(path)
-      return vim.fn.fnamemodify(path, ':~:.')
-    end, result.resources)
-    local prompt = 'This project brings ' .. table.concat(names, ', ')
-    vim.ui.select(result.choices, { prompt = prompt, kind = 'pi.confirm' }, function(_, index)
-      if index then
-        answer(index)
-      end
-    end)
+    question(dir, result)
   end)
 end
 

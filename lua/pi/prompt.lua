@@ -41,6 +41,39 @@ local function text_of(state)
   return table.concat(vim.api.nvim_buf_get_lines(state.buf, 0, -1, false), '\n')
 end
 
+--- Colours what the text mentions: files that are there, names that Neovim resolves, a command on the first line.
+---@param state pi.prompt.State
+---@param lines string[]
+local function draw_mentions(state, lines)
+  local info = require('pi.session').info(state.session)
+  local names = require('pi.context').names()
+  for row, line in ipairs(lines) do
+    for start, word in line:gmatch('()@(%S+)') do
+      local before = start == 1 or line:sub(start - 1, start - 1):match('%s')
+      local path = word:gsub(':[%d-]*$', ''):gsub('[,.;)]$', '')
+      local found = vim.tbl_contains(names, path)
+        or (info and vim.uv.fs_stat(vim.fs.joinpath(info.cwd, path)) ~= nil)
+        or vim.uv.fs_stat(path) ~= nil
+      if before then
+        vim.api.nvim_buf_set_extmark(state.buf, ns, row - 1, start - 1, {
+          end_col = start + #word,
+          hl_group = found and 'PiMention' or 'PiMentionBad',
+        })
+      end
+    end
+  end
+  local command = (lines[1] or ''):match('^[/!]%S*')
+  if command then
+    vim.api.nvim_buf_set_extmark(
+      state.buf,
+      ns,
+      0,
+      0,
+      { end_col = #command, hl_group = 'PiCommand' }
+    )
+  end
+end
+
 --- Sign, placeholder, and the queue above the first line.
 ---@param state pi.prompt.State
 local function draw(state)
@@ -53,7 +86,9 @@ local function draw(state)
     sign_text = config.ascii() and '>' or '❯',
     sign_hl_group = 'PiUser',
   })
-  local empty = text_of(state) == ''
+  local lines = vim.api.nvim_buf_get_lines(state.buf, 0, 200, false)
+  draw_mentions(state, lines)
+  local empty = #lines <= 1 and (lines[1] or '') == ''
   if empty then
     local hint = '<C-s> sends, @ names a file, / a command'
     vim.api.nvim_buf_set_extmark(state.buf, ns, 0, 0, {
@@ -233,10 +268,20 @@ local function sent(state, text, err, result)
   end
 end
 
+--- Sends what stands in the prompt of a session.
+---@param session string
+function M.send_from(session)
+  local state = states[session]
+  if state then
+    M.send('send', state)
+  end
+end
+
 --- Sends what stands in the prompt.
 ---@param how 'send'|'followup'
-function M.send(how)
-  local state = here()
+---@param state pi.prompt.State? the current one when absent
+function M.send(how, state)
+  state = state or here()
   if not state then
     return
   end
@@ -399,7 +444,8 @@ function M.buffer(session)
   if state and vim.api.nvim_buf_is_valid(state.buf) then
     return state.buf
   end
-  local buf = buffer.scratch('pi://prompt/' .. session:sub(1, 8), 'prompt', 'pi-prompt', session)
+  local buf =
+    buffer.scratch('pi://prompt/' .. buffer.short(session), 'prompt', 'pi-prompt', session)
   vim.bo[buf].modifiable = true
   vim.bo[buf].textwidth = 0
   vim.bo[buf].omnifunc = "v:lua.require'pi.complete'.omni"
@@ -519,7 +565,7 @@ end
 ---@return boolean
 function M.read(buf, name)
   for session, state in pairs(states) do
-    if name == 'pi://prompt/' .. session:sub(1, 8) then
+    if name == 'pi://prompt/' .. buffer.short(session) then
       state.buf, state.loaded = buf, false
       vim.bo[buf].modifiable = true
       load(state)

@@ -74,6 +74,7 @@ local function open(request, params, callback)
       elseif vim.api.nvim_tabpage_is_valid(tab) then
         vim.t[tab].pi_session = info.id
       end
+      require('pi.login').offer_trust(info.cwd)
       callback(nil, info)
     end)
   end)
@@ -125,6 +126,8 @@ end
 ---@param params table?
 ---@param callback pi.rpc.Callback?
 function M.request(name, params, callback)
+  -- Meant is the session of now, also when another one is opened before this gets through.
+  local meant = M.current()
   M.ensure(function(err, info)
     if err or not info then
       if callback then
@@ -134,7 +137,7 @@ function M.request(name, params, callback)
       end
       return
     end
-    local all = vim.tbl_extend('keep', params or {}, { session = M.current() or info.id })
+    local all = vim.tbl_extend('keep', params or {}, { session = meant or info.id })
     rpc.request(name, all, callback)
   end)
 end

@@ -178,6 +178,10 @@ function M.ops.set(op)
     end
   end
   states[op.session] = it --[[@as pi.Status]]
+  local info = require('pi.session').info(op.session)
+  if info then
+    info.name = it.name
+  end
   changed(op.session)
 end
 

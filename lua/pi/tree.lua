@@ -734,7 +734,7 @@ local function make(session)
   if view and vim.api.nvim_buf_is_valid(view.buf) then
     return view
   end
-  local name = session:sub(1, 8)
+  local name = buffer.short(session)
   local buf = buffer.scratch('pi://tree/' .. name, 'tree', 'pi-tree', session)
   local it = {
     session = session,
@@ -844,7 +844,7 @@ end
 ---@return boolean
 function M.read(buf, name)
   for session, view in pairs(views) do
-    if name == 'pi://tree/' .. session:sub(1, 8) then
+    if name == 'pi://tree/' .. buffer.short(session) then
       view.buf = buf
       M.refresh(view)
       return true

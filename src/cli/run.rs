@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal as _, Read as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -78,7 +78,8 @@ fn effective_mode(cli: &Cli) -> Mode {
 
 /// Keeps fd 1 for the protocol and points fd 1 at stderr.
 fn take_stdout() -> std::io::Result<File> {
-    let wire: OwnedFd = rustix::io::dup(std::io::stdout())?;
+    // Closed in every child: a command that goes on in the background must not hold the protocol channel open.
+    let wire: OwnedFd = std::io::stdout().as_fd().try_clone_to_owned()?;
     rustix::stdio::dup2_stdout(std::io::stderr())?;
     Ok(File::from(wire))
 }

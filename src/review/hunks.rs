@@ -482,8 +482,8 @@ pub(crate) mod tests {
         fn all_give_the_new_text_and_none_the_old(old in text(), new in text(), join in 0_usize..3) {
             let (old_lines, new_lines) = (lines(&old), owned(&lines(&new)));
             let found = spans(&old_lines, &lines(&new), join);
-            prop_assert_eq!(apply(&old_lines, &chosen(&found, &new_lines, |_| true)), new.clone());
-            prop_assert_eq!(apply(&old_lines, &chosen(&found, &new_lines, |_| false)), old.clone());
+            prop_assert_eq!(apply(&old_lines, &chosen(&found, &new_lines, |_| true)), new.as_slice());
+            prop_assert_eq!(apply(&old_lines, &chosen(&found, &new_lines, |_| false)), old.as_slice());
         }
 
         #[test]

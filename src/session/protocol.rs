@@ -163,7 +163,7 @@ pub enum Command {
         entry: String,
         label: Option<String>,
     },
-    /// `replacement` is `null` (omit) or `{content}`.
+    /// `replacement` is `null` (omit), `{content}`, or `{original: true}` (take earlier edits back).
     EditContext {
         target: String,
         replacement: Value,

@@ -132,6 +132,7 @@ impl RuntimeConfig {
                 },
                 cwd,
                 trust: Trust::Untrusted,
+                trust_rules: Default::default(),
                 flags: ResourceFlags::default(),
             },
             session_dir: None,

@@ -7,3 +7,4 @@ mod help;
 mod life;
 mod model;
 mod review;
+mod trust;

@@ -12,6 +12,8 @@ mod listing;
 mod load_errors;
 #[path = "sessions/ops.rs"]
 mod ops;
+#[path = "sessions/peer.rs"]
+mod peer;
 #[path = "sessions/projections.rs"]
 mod projections;
 #[path = "sessions/texts.rs"]

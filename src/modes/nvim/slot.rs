@@ -357,6 +357,15 @@ impl Slot {
             Event::SessionInfoChanged { name } => {
                 self.state.lock().name.clone_from(name);
             }
+            Event::ExtensionUi { record } if at(record, "/method") == "notify" => {
+                let level = match at(record, "/notifyType").as_str() {
+                    Some("error") => "error",
+                    Some("warning") => "warn",
+                    _ => "info",
+                };
+                let text = at(record, "/message").as_str().unwrap_or_default();
+                self.outbox.push(notice(level, text));
+            }
             Event::Notice { level, text } => self.outbox.push(notice(level_name(*level), text)),
             Event::Review(review) => {
                 self.review(review);

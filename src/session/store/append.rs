@@ -114,7 +114,8 @@ impl Session {
         self.append_with(id, now, Kind::Compaction, fields)
     }
 
-    /// Appends a context edit: `null` omits the target for the model, `{content}` replaces what the model reads of it.
+    /// Appends a context edit: `null` omits the target for the model, `{content}` replaces what the model reads of it, and
+    /// `{"original": true}` takes earlier edits back (stored as the content that the target itself has).
     ///
     /// # Errors
     /// [`StoreError::BadReplacement`], [`StoreError::NotFound`], [`StoreError::NotOnBranch`], [`StoreError::NotEditable`]
@@ -124,8 +125,10 @@ impl Session {
         target: &str,
         replacement: Value,
     ) -> Result<EntryId, StoreError> {
+        let back = matches!(replacement.get("original"), Some(Value::Bool(true)));
         let valid = match &replacement {
             Value::Null => true,
+            Value::Object(_) if back => true,
             Value::Object(fields) => matches!(
                 fields.get("content"),
                 Some(Value::String(_) | Value::Array(_))
@@ -146,6 +149,12 @@ impl Session {
             Some((Kind::Message, Role::Assistant | Role::ToolResult)) => as_blocks(replacement),
             _ => return Err(StoreError::NotEditable(target.to_owned())),
         };
+        let replacement = if back {
+            self.original(pos)
+                .ok_or_else(|| StoreError::NotEditable(target.to_owned()))?
+        } else {
+            replacement
+        };
         self.append(
             Kind::ContextEdit,
             vec![
@@ -153,6 +162,24 @@ impl Session {
                 ("replacement", Some(replacement)),
             ],
         )
+    }
+
+    /// The content of an entry as it stands in its line, as a replacement.
+    fn original(&self, pos: Pos) -> Option<Value> {
+        let mut value = Entries::entry(self, pos)?.value();
+        let holder = match Entries::facts(self, pos)?.kind {
+            Kind::Message => value.get_mut("message")?,
+            _ => &mut value,
+        };
+        let content = holder
+            .get_mut("content")
+            .map(Value::take)
+            .filter(|content| !content.is_null());
+        let content = content.unwrap_or_else(|| Value::Array(Vec::new()));
+        Some(as_blocks_for(
+            Entries::facts(self, pos)?.role,
+            serde_json::json!({"content": content}),
+        ))
     }
 
     /// Appends state of an extension, never shown to the model.
@@ -366,7 +393,7 @@ impl Session {
         self.disk = Some(disk);
         match outcome {
             Ok(()) if std::mem::take(&mut self.away) => {
-                self.notices.push(StoreNotice::SavedAgain(path))
+                self.notices.push(StoreNotice::SavedAgain(path));
             }
             Ok(()) => {}
             Err(error) if unborn && error.kind() == io::ErrorKind::AlreadyExists => {
@@ -550,6 +577,14 @@ impl Session {
         *self.stats.get_mut() = Default::default();
         self.notices.push(StoreNotice::Replaced(disk.path.clone()));
         Ok(())
+    }
+}
+
+/// An answer or a result holds blocks, whatever its line says.
+fn as_blocks_for(role: Role, replacement: Value) -> Value {
+    match role {
+        Role::Assistant | Role::ToolResult => as_blocks(replacement),
+        _ => replacement,
     }
 }
 

@@ -1,9 +1,12 @@
 //! The file under a session: one write call per batch of lines, and what to do when the file is not as it was left.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
 
 use super::load::{self, Loaded};
 
@@ -22,6 +25,33 @@ pub(super) struct Disk {
     pub(super) size: u64,
     /// The file's last line has no line feed yet.
     open_line: bool,
+    held: Option<Held>,
+}
+
+/// Files that sessions of this process have locked, and how many do: a lock held here is no other program.
+static HELD: Mutex<BTreeMap<(u64, u64), usize>> = Mutex::new(BTreeMap::new());
+
+/// A lock of this process; gone with the file.
+#[derive(Debug)]
+struct Held((u64, u64));
+
+impl Held {
+    fn new(ident: (u64, u64)) -> Self {
+        *HELD.lock().entry(ident).or_default() += 1;
+        Self(ident)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = HELD.lock();
+        if let Some(count) = held.get_mut(&self.0) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.0);
+            }
+        }
+    }
 }
 
 /// How the path looks compared with what was left there.
@@ -47,6 +77,7 @@ impl Disk {
             read_only: false,
             size: 0,
             open_line: false,
+            held: None,
         }
     }
 
@@ -64,14 +95,29 @@ impl Disk {
             read_only,
             size: 0,
             open_line: false,
+            held: None,
         })
     }
 
     /// Marks the file as open here; false when another pi-nvim has it open. Pi takes no lock, so this sees only our kind,
     /// and it keeps nobody from writing. Where locks do not work there is no warning.
-    pub(super) fn lock(&self) -> bool {
-        let busy = |file: &File| matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock));
-        !self.file.as_ref().is_some_and(busy)
+    pub(super) fn lock(&mut self) -> bool {
+        let Some((file, meta)) = self
+            .file
+            .as_ref()
+            .and_then(|file| Some((file, file.metadata().ok()?)))
+        else {
+            return true;
+        };
+        let ident = (meta.dev(), meta.ino());
+        match file.try_lock() {
+            Ok(()) => {
+                self.held = Some(Held::new(ident));
+                true
+            }
+            Err(std::fs::TryLockError::WouldBlock) => HELD.lock().contains_key(&ident),
+            Err(std::fs::TryLockError::Error(_)) => true,
+        }
     }
 
     pub(super) fn is_unborn(&self) -> bool {

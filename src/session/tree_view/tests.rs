@@ -170,10 +170,12 @@ fn all_shows_bookkeeping_and_labels_show_where_they_are_set() {
     check(
         BRANCHED,
         |view, session| {
+            session.append_label("a", Some("y")).unwrap();
             session.append_label("d", Some("x")).unwrap();
             view.set_filter(Filter::LabeledOnly);
         },
         expect![[r#"
+            • [y] user: make the lexer return errors
               [x] assistant: done with thiserror
         "#]],
     );

@@ -43,6 +43,9 @@ pub(crate) enum Trouble {
     },
 }
 
+/// What saving makes of a text.
+type Hook = fn(Vec<u8>) -> Vec<u8>;
+
 /// Files on disk with an editor's buffers before them.
 pub(crate) struct Editor {
     pub(crate) disk: DiskWorkspace,
@@ -52,7 +55,7 @@ pub(crate) struct Editor {
     /// Commits take a permit; none left holds them up.
     pub(crate) gatekeeper: Semaphore,
     /// What on-save hooks make of a text.
-    pub(crate) hook: Mutex<Option<fn(Vec<u8>) -> Vec<u8>>>,
+    pub(crate) hook: Mutex<Option<Hook>>,
     pub(crate) commits: Mutex<Vec<PathBuf>>,
     /// Texts before and after each commit that was written.
     pub(crate) written: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,

@@ -301,6 +301,87 @@ async fn history_and_drafts_come_back() {
 }
 
 #[tokio::test]
+async fn talking_back_rejects_what_is_pending_with_the_text_as_reason() {
+    let edit = |id, path: &str| {
+        Piece::Call(
+            id,
+            "edit",
+            json!({"path": path, "edits": [{"oldText": "x", "newText": "y"}]}),
+        )
+    };
+    let model = Model::start(vec![
+        Answer::Pieces(vec![edit("c1", "a.txt"), edit("c2", "b.txt")]),
+        say("understood"),
+    ])
+    .await;
+    let nv = model
+        .nvim(Options {
+            files: vec![("a.txt", "x\n".into()), ("b.txt", "x\n".into())],
+            ..Options::default()
+        })
+        .await;
+    nv.attach(100, 30).await;
+    nv.command("Pi ask go").await;
+    nv.wait_lua("return #require('pi.review.state').with_pending() == 2")
+        .await;
+    nv.command("Pi focus prompt").await;
+    nv.wait("&filetype == 'pi-prompt'").await;
+    nv.lua("vim.cmd.stopinsert()", json!(null)).await;
+    nv.keys("iuse rstest instead<C-s>").await;
+    nv.wait_screen("the choice", |screen| {
+        screen.find("the same key again").is_some()
+    })
+    .await;
+    assert_eq!(nv.lines(0).await, ["use rstest instead"]);
+    nv.keys("<C-s>").await;
+    wait_chat(&nv, "understood").await;
+    assert_eq!(nv.lines(0).await, [""]);
+    for name in ["a.txt", "b.txt"] {
+        assert_eq!(std::fs::read_to_string(nv.cwd.join(name)).unwrap(), "x\n");
+    }
+    let requests = model.requests();
+    let last = &requests.last().unwrap()["messages"];
+    let told = last.as_array().unwrap().iter();
+    let told: Vec<_> = told.filter(|it| it["role"] == "tool").collect();
+    assert_eq!(told.len(), 2);
+    assert!(
+        told.iter()
+            .all(|it| it["content"].to_string().contains("use rstest instead"))
+    );
+    // The reason stands in the results, not in a message as well.
+    assert_eq!(last.as_array().unwrap().last().unwrap()["role"], "tool");
+}
+
+#[tokio::test]
+async fn a_new_session_takes_the_windows_and_the_old_one_can_be_resumed() {
+    let model = Model::start(vec![say("one"), say("two")]).await;
+    let nv = model.nvim(Options::default()).await;
+    nv.command("Pi ask first").await;
+    wait_chat(&nv, "one").await;
+    wait_idle(&nv).await;
+    let old = nv.eval("t:pi_session").await;
+    nv.command("Pi name the first").await;
+    nv.command("Pi new").await;
+    nv.wait_lua(&format!("return vim.t.pi_session ~= {old}"))
+        .await;
+    wait_chat(&nv, "Type below").await;
+    nv.wait_lua(
+        "local chat = require('pi.window').windows()
+         return vim.api.nvim_win_get_buf(chat) == require('pi.chat').buffer(vim.t.pi_session)",
+    )
+    .await;
+    nv.command("Pi ask second").await;
+    wait_chat(&nv, "two").await;
+    let short: String = old.as_str().unwrap().to_owned();
+    nv.command(&format!("Pi resume {short}")).await;
+    nv.wait_lua(&format!("return vim.t.pi_session == {old}"))
+        .await;
+    wait_chat(&nv, "one").await;
+    nv.wait_lua("return require('pi.status').data().name == 'the first'")
+        .await;
+}
+
+#[tokio::test]
 async fn jumping_in_the_tree_keeps_files_and_the_old_branch() {
     let model = Model::start(vec![
         say("answer one"),

@@ -258,7 +258,7 @@ fn a_list_can_be_stopped_and_tells_what_it_has_so_far() {
     let cancel = CancellationToken::new();
     let mut sizes = Vec::new();
     let infos = list(Scope::Folder(&folder.dir()), &cancel, &mut |infos| {
-        sizes.push(infos.len())
+        sizes.push(infos.len());
     });
     assert_eq!(sizes.last(), Some(&infos.len()));
     assert!(sizes.len() >= 2, "first and last: {sizes:?}");

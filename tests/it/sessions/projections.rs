@@ -21,7 +21,7 @@ fn id_at(session: &Session, pos: Pos) -> Value {
 }
 
 fn tree(session: &Session) -> Value {
-    fn node(session: &Session, value: &Value) -> Value {
+    fn node(value: &Value) -> Value {
         let mut out = json!({"id": value["entry"]["id"], "type": value["entry"]["type"]});
         for key in ["label", "labelTimestamp"] {
             if let Some(text) = value.get(key) {
@@ -29,7 +29,7 @@ fn tree(session: &Session) -> Value {
             }
         }
         let children = value["children"].as_array().unwrap();
-        out["children"] = children.iter().map(|child| node(session, child)).collect();
+        out["children"] = children.iter().map(|child| node(child)).collect();
         out
     }
     let text = session.tree_json();
@@ -38,7 +38,7 @@ fn tree(session: &Session) -> Value {
         .as_array()
         .unwrap()
         .iter()
-        .map(|root| node(session, root))
+        .map(|root| node(root))
         .collect()
 }
 

@@ -1,6 +1,7 @@
 //! Commands that misbehave: trees that will not end, output that will not end, prompts, daemons, a killed backend.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -551,4 +552,37 @@ async fn a_reader_that_stands_still_holds_the_command_and_not_the_memory() {
     assert!(output.unwrap().cancelled);
     let grown = peak_kib() - before;
     assert!(grown < 10 * 1024, "{grown} KiB");
+}
+
+#[test]
+fn a_command_does_not_hold_the_protocol_channel() {
+    let setup = Setup::empty();
+    let mut backend = Command::new(env!("CARGO_BIN_EXE_pi-nvim"))
+        .args(["--mode", "rpc"])
+        .current_dir(&setup.cwd)
+        .env("HOME", &setup.home)
+        .env("XDG_STATE_HOME", setup.home.join("state"))
+        .env_remove("PI_CODING_AGENT_DIR")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut commands = backend.stdin.take().unwrap();
+    let answers = backend.stdout.take().unwrap();
+    let channel = format!("pipe:[{}]", rustix::fs::fstat(&answers).unwrap().st_ino);
+    let ask = json!({"type": "bash", "id": "1", "command": "ls -l /proc/$$/fd /proc/$PPID/fd"});
+    writeln!(commands, "{ask}").unwrap();
+    let response = BufReader::new(answers)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap())
+        .find(|record| record["type"] == "response")
+        .unwrap();
+    backend.kill().unwrap();
+    backend.wait().unwrap();
+    let output = response["data"]["output"].as_str().unwrap();
+    assert!(
+        output.contains("/dev/null") && !output.contains(&channel),
+        "{channel} in {output}"
+    );
 }

@@ -196,10 +196,10 @@ fn direct(edit: &LineEdit, format: Format) -> BufferEdit {
             .to_vec()
     });
     let mut lines: Vec<Vec<u8>> = lines.collect();
-    if let (0, Some(first)) = (edit.start, lines.first_mut()) {
-        if first.starts_with(BOM) {
-            first.drain(..BOM.len());
-        }
+    if let (0, Some(first)) = (edit.start, lines.first_mut())
+        && first.starts_with(BOM)
+    {
+        first.drain(..BOM.len());
     }
     BufferEdit {
         start: edit.start,

@@ -23,9 +23,8 @@ use super::super::harness::{Nv, Options};
 pub(super) struct Stage {
     pub(super) nv: Nv,
     pub(super) gate: Gate,
-    pub(super) view: Arc<ReviewView>,
     /// Lines that were answered with an error.
-    pub(super) errors: Arc<Mutex<Vec<String>>>,
+    errors: Arc<Mutex<Vec<String>>>,
     calls: Mutex<usize>,
 }
 
@@ -72,16 +71,16 @@ impl Stage {
         tokio::spawn(outbox.run(editor.clone()));
         let errors = Arc::new(Mutex::new(Vec::new()));
         tokio::spawn({
-            let (view, errors) = (view.clone(), errors.clone());
+            let errors = errors.clone();
             async move {
                 while let Some(note) = inbox.recv().await {
                     let Some(request) = Request::parse(&note) else {
                         continue;
                     };
-                    if request.name == "review" {
-                        if let Err(line) = view.request(request).await {
-                            errors.lock().push(line);
-                        }
+                    if request.name == "review"
+                        && let Err(line) = view.request(request).await
+                    {
+                        errors.lock().push(line);
                     }
                 }
             }
@@ -93,7 +92,6 @@ impl Stage {
         Self {
             nv,
             gate,
-            view,
             errors,
             calls: Mutex::new(0),
         }
@@ -211,6 +209,18 @@ impl Stage {
                 .map(|line| line.as_str().unwrap().to_owned())
                 .collect(),
             _ => Vec::new(),
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(
+                *self.errors.lock(),
+                Vec::<String>::new(),
+                "messages that were not understood"
+            );
         }
     }
 }
