@@ -31,7 +31,7 @@ fn named(name: &str, value: Value) -> String {
 /// An answer of many small pieces of text, as each API sends it.
 fn body(api: &str) -> String {
     let words = ["the ", "quick ", "brown\\n", "füchs ", "jumps "];
-    let tokens = (0..TOKENS).map(|at| words[at % words.len()]);
+    let tokens = words.into_iter().cycle().take(TOKENS);
     match api {
         "openai-completions" => {
             let chunk = |delta: Value, finish: Value| {
@@ -129,11 +129,11 @@ fn parse(c: &mut Criterion) {
             });
         });
         group.bench_function("decode-bytes", |b| {
-            b.iter(|| decode(api, black_box(body.as_bytes()), PIECE))
+            b.iter(|| decode(api, black_box(body.as_bytes()), PIECE));
         });
         group.throughput(Throughput::Elements(TOKENS as u64));
         group.bench_function("decode-tokens", |b| {
-            b.iter(|| decode(api, black_box(body.as_bytes()), PIECE))
+            b.iter(|| decode(api, black_box(body.as_bytes()), PIECE));
         });
         group.finish();
     }
@@ -179,7 +179,7 @@ fn over_http(c: &mut Criterion) {
     group.sample_size(10);
     group.throughput(Throughput::Elements(TOKENS as u64));
     group.bench_function("tokens", |b| {
-        b.iter(|| runtime.block_on(turn(&registry, &server.url())))
+        b.iter(|| runtime.block_on(turn(&registry, &server.url())));
     });
     let short = Response::ok(
         "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",

@@ -9,6 +9,7 @@ use std::time::Duration;
 use reqwest::{Certificate, Client};
 
 pub use reqwest::Url;
+use serde_json::{Map, Value};
 
 use super::proxy::{ProxyRules, UnsupportedProxy};
 
@@ -41,6 +42,43 @@ impl Default for HttpSettings {
             max_retries: 0,
             max_retry_delay: Some(Duration::from_secs(60)),
             proxy: None,
+        }
+    }
+}
+
+impl HttpSettings {
+    /// Reads what `settings.json` says; each value that is absent or odd keeps its default. 0 switches a limit off, and so
+    /// does `"disabled"` for the silence.
+    pub fn from_settings(settings: &Map<String, Value>) -> Self {
+        let default = Self::default();
+        let provider = settings
+            .get("retry")
+            .and_then(|retry| retry.get("provider"));
+        let number = |key: &str| {
+            provider
+                .and_then(|group| group.get(key))
+                .and_then(Value::as_u64)
+        };
+        let limit = |ms: Option<u64>, usual: Option<Duration>| match ms {
+            Some(0) => None,
+            Some(ms) => Some(Duration::from_millis(ms)),
+            None => usual,
+        };
+        let idle = match settings.get("httpIdleTimeoutMs") {
+            Some(Value::String(word)) if word == "disabled" => Some(0),
+            other => other.and_then(Value::as_u64),
+        };
+        let retries = number("maxRetries").and_then(|count| u32::try_from(count).ok());
+        let proxy = settings
+            .get("httpProxy")
+            .and_then(Value::as_str)
+            .filter(|url| !url.is_empty());
+        Self {
+            idle_timeout: limit(idle, default.idle_timeout),
+            header_timeout: limit(number("timeoutMs"), default.header_timeout),
+            max_retries: retries.unwrap_or(default.max_retries),
+            max_retry_delay: limit(number("maxRetryDelayMs"), default.max_retry_delay),
+            proxy: proxy.map(str::to_owned),
         }
     }
 }

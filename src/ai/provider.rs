@@ -59,6 +59,22 @@ pub struct RequestOptions {
     pub extra: serde_json::Map<String, Value>,
 }
 
+impl RequestOptions {
+    /// Takes over what `settings.json` says about every request (`thinkingBudgets`).
+    pub fn from_settings(settings: &serde_json::Map<String, Value>) -> Self {
+        let mut options = Self::default();
+        if let Some(budgets) = settings
+            .get("thinkingBudgets")
+            .filter(|value| value.is_object())
+        {
+            options
+                .extra
+                .insert("thinkingBudgets".to_owned(), budgets.clone());
+        }
+        options
+    }
+}
+
 /// One event of a streamed answer.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(

@@ -254,10 +254,25 @@ impl ModelRegistry {
             .insert(provider.to_owned(), key);
     }
 
-    /// Takes over what settings say about HTTP; the next request uses it.
+    /// Takes over what settings say about HTTP; the next request uses it. Connections stay open unless the proxy changes.
     pub fn configure(&self, settings: HttpSettings) {
-        *self.services.settings.write() = settings;
-        *self.services.client.lock() = None;
+        let proxy = settings.proxy.clone();
+        let before = std::mem::replace(&mut *self.services.settings.write(), settings);
+        if before.proxy != proxy {
+            *self.services.client.lock() = None;
+        }
+    }
+
+    /// Returns the model to start with when nobody names one: the first default of a provider with credentials, else the
+    /// first model that can be used.
+    pub fn usual_model(&self) -> Option<Arc<Model>> {
+        let available = self.available();
+        super::patterns::initial(
+            &available,
+            &|_| true,
+            &super::patterns::StartPreferences::default(),
+        )
+        .0
     }
 
     /// Adds an API that another part of the program answers, with models that no list shows.

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use pi_nvim::ai::http::{EnvLookup, HttpSettings};
 use pi_nvim::ai::{Model, ModelRegistry, RequestOptions};
@@ -129,7 +128,8 @@ impl Startup {
         workspace: Arc<dyn Workspace>,
     ) -> Result<Runtime, CommandError> {
         let settings = resources.settings.effective().clone();
-        self.registry.configure(http_settings(&settings));
+        self.registry
+            .configure(HttpSettings::from_settings(&settings));
         let Choice {
             model,
             level,
@@ -159,7 +159,7 @@ impl Startup {
             session_id: chosen.id,
             session_name: self.cli.name.clone(),
             provider: self.registry.provider(),
-            options: RequestOptions::default(),
+            options: RequestOptions::from_settings(&settings),
             models: Arc::new(Choosable {
                 registry: self.registry.clone(),
                 scope,
@@ -232,39 +232,6 @@ impl Startup {
             !cli.exclude_tools.iter().any(out)
         });
         active
-    }
-}
-
-/// What settings say about requests; each value falls back to its default alone.
-fn http_settings(settings: &serde_json::Map<String, Value>) -> HttpSettings {
-    let provider = settings
-        .get("retry")
-        .and_then(|retry| retry.get("provider"));
-    let number = |key: &str| {
-        provider
-            .and_then(|group| group.get(key))
-            .and_then(Value::as_u64)
-    };
-    let default = HttpSettings::default();
-    // Zero switches a limit off.
-    let limit = |ms: Option<u64>, usual: Option<Duration>| match ms {
-        Some(0) => None,
-        Some(ms) => Some(Duration::from_millis(ms)),
-        None => usual,
-    };
-    let idle = settings.get("httpIdleTimeoutMs").and_then(Value::as_u64);
-    HttpSettings {
-        idle_timeout: limit(idle, default.idle_timeout),
-        header_timeout: limit(number("timeoutMs"), default.header_timeout),
-        max_retries: number("maxRetries")
-            .and_then(|count| u32::try_from(count).ok())
-            .unwrap_or(default.max_retries),
-        max_retry_delay: limit(number("maxRetryDelayMs"), default.max_retry_delay),
-        proxy: settings
-            .get("httpProxy")
-            .and_then(Value::as_str)
-            .map(ToOwned::to_owned)
-            .or(default.proxy),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::json::at;
+use crate::ai::http::HttpSettings;
 use crate::ai::registry::ModelRegistry;
 use crate::ai::{Model, RequestOptions, ThinkingLevel};
 use crate::extensions::NoHooks;
@@ -119,6 +120,8 @@ impl Opener {
         let resources = Resources::load(&load);
         let model = self.model(&resources);
         let settings = &resources.settings;
+        let http = HttpSettings::from_settings(settings.effective());
+        self.setup.registry.configure(http);
         let options = ToolOptions {
             command_prefix: settings.shell_command_prefix().map(str::to_owned),
             shell_path: settings.shell_path().map(PathBuf::from),
@@ -141,7 +144,7 @@ impl Opener {
             session_id: None,
             session_name: None,
             provider: self.setup.registry.provider(),
-            options: RequestOptions::default(),
+            options: RequestOptions::from_settings(resources.settings.effective()),
             models: Arc::new(self.setup.registry.clone()),
             model,
             thinking: self.setup.thinking,
@@ -177,7 +180,7 @@ impl Opener {
         self.trust.answer(cwd, trusted);
     }
 
-    /// The model of a new session: the flag, the settings, else the first one that can be asked.
+    /// The model of a new session: the flag, the settings, else the usual one of those that can be asked.
     fn model(&self, resources: &Resources) -> Option<Arc<Model>> {
         let registry = &self.setup.registry;
         let named = || {
@@ -190,8 +193,7 @@ impl Opener {
             }
         };
         let flag = self.setup.model.clone();
-        flag.or_else(named)
-            .or_else(|| registry.available().into_iter().next())
+        flag.or_else(named).or_else(|| registry.usual_model())
     }
 }
 

@@ -392,6 +392,31 @@ async fn fifty_turns_share_a_connection() {
 }
 
 #[tokio::test]
+async fn settings_are_read_and_keep_connections_open() {
+    let read = |value: Value| HttpSettings::from_settings(value.as_object().unwrap());
+    assert_eq!(
+        read(json!({"httpIdleTimeoutMs": "soon", "httpProxy": "", "retry": 3})),
+        HttpSettings::default()
+    );
+    let off = read(
+        json!({"httpIdleTimeoutMs": "disabled", "retry": {"provider": {"maxRetryDelayMs": 0, "maxRetries": 2}}}),
+    );
+    assert_eq!(
+        (off.idle_timeout, off.max_retry_delay, off.max_retries),
+        (None, None, 2)
+    );
+    let server = Server::start(vec![Response::ok(text(&["a"]))])
+        .await
+        .unwrap();
+    let (_dir, registry) = support::registry();
+    for idle in [0, 5000] {
+        registry.configure(read(json!({"httpIdleTimeoutMs": idle})));
+        last(&registry, request(&server.url(), json!({}))).await;
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
 async fn a_redirect_to_another_server_is_not_followed() {
     let other = Server::start(vec![Response::ok(text(&["stolen"]))])
         .await
