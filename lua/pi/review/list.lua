@@ -97,14 +97,13 @@ local function at_cursor()
 end
 
 ---@param verb 'accept'|'reject'
----@param reason string?
-local function decide(verb, reason)
+local function decide(verb)
   local proposal, hunk = at_cursor()
   if hunk then
-    port.send({ action = verb, hunks = { hunk.id }, note = reason })
+    port.send({ action = verb, hunks = { hunk.id }, note = state.reason(hunk, verb) })
     M.next_pending(hunk.id)
   elseif proposal then
-    port.send({ action = verb .. 'File', proposal = proposal.id, note = reason })
+    port.send({ action = verb .. 'File', proposal = proposal.id })
   end
 end
 

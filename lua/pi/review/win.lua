@@ -7,14 +7,14 @@ local M = {}
 ---@param win integer
 ---@return vim.fn.getwininfo.ret.item
 function M.info(win)
-  return assert(vim.fn.getwininfo(win)[1])
+  return vim.fn.getwininfo(win)[1]
 end
 
 ---@param win integer
 ---@return integer row of the cursor, from 0
 function M.row(win)
   local at = api.nvim_win_get_cursor(win)
-  return assert(at[1]) - 1
+  return at[1] - 1
 end
 
 ---Cells of a window that hold text.
