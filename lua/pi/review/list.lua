@@ -23,8 +23,8 @@ local ns = api.nvim_create_namespace('pi.review.list')
 local list = { buf = nil, rows = {}, folded = {}, sizes = nil, lent = nil }
 
 local HEIGHT = 10
----On a screen with fewer lines the list takes the chat's window.
-local SMALL = 30
+---On a screen with fewer lines, or beside a code window with fewer, the list takes the chat's window.
+local SMALL, SMALL_CODE = 30, 16
 
 ---@param buf integer
 local function paint(buf)
@@ -343,8 +343,10 @@ end
 ---@param buf integer
 ---@return integer? win
 local function borrow(buf)
-  local chat = vim.o.lines < SMALL and window_of.windows() or nil
-  if not chat then
+  local code = files.target_window(-1)
+  local small = vim.o.lines < SMALL or api.nvim_win_get_height(code) < SMALL_CODE
+  local chat = window_of.windows()
+  if not small or not chat then
     return nil
   end
   list.lent = { win = chat, buf = api.nvim_win_get_buf(chat) }

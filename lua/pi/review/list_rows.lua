@@ -142,12 +142,12 @@ local function hunk_row(proposal, hunk, width)
   local segments = {
     { ('     %-3s'):format(sign[1]), sign[2] },
     { ('%5d  '):format((proposal.view == 'inline' and hunk.row or hunk.new_row) + 1), 'LineNr' },
-    {
-      fit(title(hunk), room),
-      hunk.state == 'rejected' and 'PiReviewRejected' or 'Normal',
-    },
+    { fit(title(hunk), room) },
     { ' ' },
   }
+  if hunk.state == 'rejected' then
+    segments[3] = { segments[3][1], 'PiReviewRejected' }
+  end
   if not narrow then
     vim.list_extend(segments, counts(#hunk.new, #hunk.old))
   end
