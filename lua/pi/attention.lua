@@ -301,6 +301,7 @@ local function show(question, guarded)
     zindex = 60,
   })
   vim.wo[win][0].wrap = false
+  vim.wo[win][0].winhighlight = 'FloatBorder:PiApprovalBorder'
   local opened = uv.hrtime()
   state.dialog =
     { win = win, buf = buf, id = question.id, back = back, opened = opened, guarded = guarded }

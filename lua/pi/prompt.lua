@@ -48,7 +48,8 @@ local function draw_mentions(state, lines)
   local info = require('pi.session').info(state.session)
   local names = require('pi.context').names()
   for row, line in ipairs(lines) do
-    for start, word in line:gmatch('()@(%S+)') do
+    for place, word in line:gmatch('()@(%S+)') do
+      local start = math.floor(tonumber(place) or 1)
       local before = start == 1 or line:sub(start - 1, start - 1):match('%s')
       local path = word:gsub(':[%d-]*$', ''):gsub('[,.;)]$', '')
       local found = vim.tbl_contains(names, path)
@@ -471,6 +472,7 @@ function M.buffer(session)
     callback = vim.schedule_wrap(function()
       if vim.api.nvim_buf_is_valid(buf) then
         fit(state)
+        draw(state)
       end
     end),
   })
@@ -491,8 +493,8 @@ function M.shown(session)
   local state = states[session]
   if state then
     load(state)
-    draw(state)
     fit(state)
+    draw(state)
   end
 end
 
@@ -537,8 +539,8 @@ function M.ops.queue(op)
   for _, text in ipairs(op.follow_up) do
     state.queue[#state.queue + 1] = { kind = 'after', text = text }
   end
-  draw(state)
   fit(state)
+  draw(state)
 end
 
 --- A text that was sent, from wherever.

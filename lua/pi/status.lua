@@ -162,7 +162,8 @@ function M.winbar()
   end
   -- In a narrow window the middle goes first, not the name.
   parts[1] = parts[1] .. '%<'
-  return table.concat(parts, '%#PiTime# · ') .. '%#Normal#'
+  local gap = require('pi.config').ascii() and ' | ' or ' · '
+  return table.concat(parts, '%#PiTime#' .. gap) .. '%#Normal#'
 end
 
 M.ops = {}

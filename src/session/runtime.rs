@@ -12,6 +12,8 @@ mod compact;
 mod core;
 mod drive;
 mod export;
+#[cfg(test)]
+mod hook_tests;
 mod host;
 mod models;
 mod navigate;

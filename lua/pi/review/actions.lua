@@ -109,7 +109,7 @@ local function decide_one(here, hunk, verb, reason)
     ask_force(here.proposal)
     return
   end
-  decide(here, { hunk }, verb, reason)
+  decide(here, { hunk }, verb, state.reason(hunk, verb, reason))
   if options.review().advance then
     jump.hunk(1, 1, hunk.id)
   end

@@ -168,7 +168,7 @@ local function next_index(found, here, step)
     from, to = to, from
   end
   for i = from, to, step do
-    local stop = assert(found[i])
+    local stop = found[i]
     if stop.proposal.id == here.proposal.id then
       local first = where.rows(here, stop.hunk)
       local beyond = step > 0 and first > row or (step < 0 and first < row)
@@ -204,7 +204,7 @@ function M.hunk(step, count, without)
   local here = where.here()
   local index = here and next_index(found, here, step) or (step > 0 and 1 or #found)
   index = (index - 1 + step * (count - 1)) % #found + 1
-  go(assert(found[index]), here)
+  go(found[index], here)
   return true
 end
 
@@ -224,7 +224,7 @@ function M.file(step, count)
       at = i
     end
   end
-  local proposal = assert(pending[(at - 1 + step * count) % #pending + 1])
+  local proposal = pending[(at - 1 + step * count) % #pending + 1]
   for _, hunk in ipairs(proposal.hunks) do
     if state.is_pending(hunk) then
       go({ proposal = proposal, hunk = hunk }, here)

@@ -18,7 +18,7 @@ local ns = api.nvim_create_namespace('pi.review.list')
 ---@field buf integer?
 ---@field rows pi.review.ListRow[]
 ---@field folded table<integer, boolean>
----@field sizes string? how the other windows were before
+---@field sizes pi.review.WinSizes? how the other windows were before
 ---@field lent {win: integer, buf: integer}? the chat's window, on small screens, and what it showed
 local list = { buf = nil, rows = {}, folded = {}, sizes = nil, lent = nil }
 
@@ -97,14 +97,13 @@ local function at_cursor()
 end
 
 ---@param verb 'accept'|'reject'
----@param reason string?
-local function decide(verb, reason)
+local function decide(verb)
   local proposal, hunk = at_cursor()
   if hunk then
-    port.send({ action = verb, hunks = { hunk.id }, note = reason })
+    port.send({ action = verb, hunks = { hunk.id }, note = state.reason(hunk, verb) })
     M.next_pending(hunk.id)
   elseif proposal then
-    port.send({ action = verb .. 'File', proposal = proposal.id, note = reason })
+    port.send({ action = verb .. 'File', proposal = proposal.id })
   end
 end
 
@@ -357,12 +356,11 @@ end
 ---@return integer win
 local function split_below(buf)
   local code = files.target_window(-1)
-  list.sizes = vim.fn.winrestcmd()
-  local equal = vim.o.equalalways
-  vim.o.equalalways = false
+  list.sizes = wins.sizes()
   local height = math.max(3, math.min(HEIGHT, api.nvim_win_get_height(code) - 11))
   local win = api.nvim_open_win(buf, false, { split = 'below', win = code, height = height })
-  vim.o.equalalways = equal
+  wins.restore_sizes(list.sizes, code)
+  api.nvim_win_set_height(win, height)
   return win
 end
 
@@ -402,12 +400,10 @@ function M.close()
   if not win or #api.nvim_tabpage_list_wins(0) == 1 then
     return
   end
-  local equal = vim.o.equalalways
-  vim.o.equalalways = false
   api.nvim_win_close(win, true)
-  vim.o.equalalways = equal
   if list.sizes then
-    vim.cmd('silent! ' .. list.sizes)
+    wins.restore_sizes(list.sizes)
+    list.sizes = nil
   end
 end
 

@@ -109,6 +109,7 @@ end
 ---@return pi.review.ListRow
 local function file_row(proposal, width, is_folded)
   local folded = is_folded or #proposal.hunks == 0
+  ---@type string
   local path = proposal.display .. (proposal.link and ' -> ' .. proposal.link or '')
   local segments = {
     { folded and ' > ' or ' v ', 'PiReviewHint' },
@@ -136,12 +137,14 @@ end
 local function hunk_row(proposal, hunk, width)
   local sign = signs[hunk.state] or signs.pending
   local narrow = width < NARROW
+  local room = width - (narrow and 16 or tail(width) + 16)
+  ---@type pi.review.Segment[]
   local segments = {
     { ('     %-3s'):format(sign[1]), sign[2] },
     { ('%5d  '):format((proposal.view == 'inline' and hunk.row or hunk.new_row) + 1), 'LineNr' },
     {
-      fit(title(hunk), width - tail(width) - 16),
-      hunk.state == 'rejected' and 'PiReviewRejected' or nil,
+      fit(title(hunk), room),
+      hunk.state == 'rejected' and 'PiReviewRejected' or 'Normal',
     },
     { ' ' },
   }

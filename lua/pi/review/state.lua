@@ -134,6 +134,18 @@ function M.is_pending(hunk)
   return hunk.state == 'pending' or hunk.state == 'stale' or hunk.state == 'unreviewed'
 end
 
+---The reason a rejection carries: what the person says, or what makes the model propose it again.
+---@param hunk pi.review.Hunk
+---@param verb 'accept'|'reject'
+---@param said string?
+---@return string?
+function M.reason(hunk, verb, said)
+  if verb == 'reject' and hunk.state == 'stale' then
+    return said or hunk.note or 'the file changed while the edit waited; read it again'
+  end
+  return said
+end
+
 ---@param proposal pi.review.Proposal
 ---@return integer
 function M.pending_count(proposal)

@@ -7,14 +7,14 @@ local M = {}
 ---@param win integer
 ---@return vim.fn.getwininfo.ret.item
 function M.info(win)
-  return assert(vim.fn.getwininfo(win)[1])
+  return vim.fn.getwininfo(win)[1]
 end
 
 ---@param win integer
 ---@return integer row of the cursor, from 0
 function M.row(win)
   local at = api.nvim_win_get_cursor(win)
-  return assert(at[1]) - 1
+  return at[1] - 1
 end
 
 ---Cells of a window that hold text.
@@ -23,6 +23,32 @@ end
 function M.text_width(win)
   local info = M.info(win)
   return info.width - info.textoff
+end
+
+---@alias pi.review.WinSizes table<integer, {width: integer, height: integer}>
+
+---Sizes of the windows of this tab page, floats left out.
+---@return pi.review.WinSizes
+function M.sizes()
+  local sizes = {} ---@type pi.review.WinSizes
+  for _, win in ipairs(api.nvim_tabpage_list_wins(0)) do
+    if api.nvim_win_get_config(win).relative == '' then
+      sizes[win] = { width = api.nvim_win_get_width(win), height = api.nvim_win_get_height(win) }
+    end
+  end
+  return sizes
+end
+
+---Gives windows their sizes back, whatever 'equalalways' made of them.
+---@param sizes pi.review.WinSizes
+---@param without integer? the window that lends its room
+function M.restore_sizes(sizes, without)
+  for win, size in pairs(sizes) do
+    if win ~= without and api.nvim_win_is_valid(win) then
+      api.nvim_win_set_width(win, size.width)
+      api.nvim_win_set_height(win, size.height)
+    end
+  end
 end
 
 ---Where an extmark that covers rows stands now.

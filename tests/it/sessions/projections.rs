@@ -29,17 +29,12 @@ fn tree(session: &Session) -> Value {
             }
         }
         let children = value["children"].as_array().unwrap();
-        out["children"] = children.iter().map(|child| node(child)).collect();
+        out["children"] = children.iter().map(node).collect();
         out
     }
     let text = session.tree_json();
     let roots = pi_nvim::entry::json::parse(&text).unwrap();
-    roots
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|root| node(root))
-        .collect()
+    roots.as_array().unwrap().iter().map(node).collect()
 }
 
 fn observed(session: &Session, path: &[Pos], context: &Context) -> Value {

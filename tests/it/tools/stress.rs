@@ -11,7 +11,10 @@ use pi_nvim::agent::{
     ErrorClass, SessionFacts, Tool, ToolContext, ToolError, ToolOutput, ToolUpdate,
 };
 use pi_nvim::ai::Model;
+use pi_nvim::review::gate::{Gate, GateConfig, Reviewer};
+use pi_nvim::review::{ApprovalAnswer, ReviewEvent, ReviewMode};
 use pi_nvim::tools::{ToolEnv, bash::user_command, builtin};
+use pi_nvim::workspace::disk::DiskWorkspace;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -585,4 +588,39 @@ fn a_command_does_not_hold_the_protocol_channel() {
         output.contains("/dev/null") && !output.contains(&channel),
         "{channel} in {output}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_starts_only_when_a_person_allowed_it() {
+    let setup = Setup::empty();
+    let mut env = test_env(&setup);
+    env.gate = Gate::new(GateConfig {
+        reviewer: Reviewer::Person,
+        mode: ReviewMode::Ask,
+        ..GateConfig::new(Arc::new(DiskWorkspace::default()), &setup.cwd)
+    });
+    let no = ApprovalAnswer::Refused {
+        reason: Some("not on a Friday".to_owned()),
+    };
+    for (answer, said, ran) in [
+        (no, "not on a Friday", false),
+        (ApprovalAnswer::Once, "done", true),
+    ] {
+        let mut events = env.gate.subscribe();
+        let call = Call::bash("touch ran; echo done").run(&setup, env.clone());
+        let (outcome, ()) = tokio::join!(call, async {
+            loop {
+                if let Some(ReviewEvent::Approval { id, request }) = events.recv().await {
+                    assert_eq!(request.command, "touch ran; echo done");
+                    assert!(!setup.cwd.join("ran").exists());
+                    return env.gate.answer(id, answer);
+                }
+            }
+        });
+        assert!(text(&outcome).contains(said), "{}", text(&outcome));
+        assert_eq!(setup.cwd.join("ran").exists(), ran);
+    }
+    // A bad argument is said before anybody is asked.
+    let outcome = Call::bash_for("true", 0.0).run(&setup, env).await;
+    assert_eq!(outcome.unwrap_err().class, ErrorClass::InvalidTimeout);
 }

@@ -188,7 +188,7 @@ fn a_tool_call_is_one_block_that_folds_when_the_next_begins() {
     check(
         events.clone(),
         expect![[r#"
-            [tool open] edit src/a.rs  +2 -1  1.2s  ok
+            [tool open] edit src/a.rs  +2 -1  ok
                  1 a
                 -2 b
                 +2 c
@@ -198,7 +198,7 @@ fn a_tool_call_is_one_block_that_folds_when_the_next_begins() {
     check(
         events,
         expect![[r#"
-            [tool closed] edit src/a.rs  +2 -1  1.2s  ok
+            [tool closed] edit src/a.rs  +2 -1  ok
                  1 a
                 -2 b
                 +2 c

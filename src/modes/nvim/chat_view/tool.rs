@@ -192,10 +192,10 @@ impl ToolBlock {
                 header.add(&format!("{decided}/{all}"), "PiTime");
             }
         }
-        if let Some(ms) = self
-            .took_ms
-            .filter(|ms| *ms >= 1_000 || self.name == "bash")
-        {
+        // Of a change the time is mostly that of the person.
+        let change = matches!(self.name.as_str(), "edit" | "write");
+        let worth = |ms: &u64| !change && (*ms >= 1_000 || self.name == "bash");
+        if let Some(ms) = self.took_ms.filter(worth) {
             header.add(&duration(ms), "PiTime");
         }
         if let Some(code) = self.exit_code() {

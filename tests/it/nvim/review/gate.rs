@@ -230,6 +230,10 @@ async fn typing_elsewhere_merges_and_typing_inside_is_a_conflict() {
     stage.press("g.r").await;
     let text = call.text().await;
     assert!(text.starts_with("Applied 1 of 2 hunks"), "{text}");
+    assert!(
+        text.contains("the file changed while the edit waited"),
+        "{text}"
+    );
     assert_eq!(
         stage.disk("a.txt"),
         format!(

@@ -730,3 +730,45 @@ async fn somebody_idle_in_the_prompt_sees_the_first_change_and_the_list() {
     let screen = stage.nv.screen().await;
     assert!(screen.text().contains("~ one"), "{}", screen.text());
 }
+
+#[tokio::test]
+async fn the_list_takes_its_room_from_the_code_alone() {
+    let stage = Stage::start(&[("a.txt", "one\n")]).await;
+    stage.nv.attach(120, 40).await;
+    stage
+        .nv
+        .command("edit a.txt | botright 9split | topleft 30vsplit | 2wincmd w")
+        .await;
+    let sizes = stage
+        .nv
+        .eval("map(getwininfo(), '[v:val.winid, v:val.width, v:val.height]')")
+        .await;
+    let _call = stage.edit("a.txt", &[("one", "1")]);
+    stage.wait_open(1).await;
+    stage
+        .nv
+        .lua("require('pi.review').command({ 'open' })", json!(null))
+        .await;
+    stage
+        .nv
+        .wait("bufname() == 'pi://review' && winheight(0) == 10")
+        .await;
+    let others = "map(filter(getwininfo(), 'v:val.bufnr != bufnr()'), '[v:val.winid, v:val.width, v:val.height]')";
+    let now = stage.nv.eval(others).await;
+    let rows = |value: &serde_json::Value| value.as_array().unwrap().clone();
+    let changed = rows(&sizes)
+        .iter()
+        .zip(rows(&now))
+        .filter(|(a, b)| **a != *b)
+        .count();
+    assert_eq!(changed, 1, "{sizes} {now}");
+    stage.nv.keys("q").await;
+    stage.nv.wait("bufname() != 'pi://review'").await;
+    assert_eq!(
+        stage
+            .nv
+            .eval("map(getwininfo(), '[v:val.winid, v:val.width, v:val.height]')")
+            .await,
+        sizes
+    );
+}
