@@ -15,5 +15,8 @@ export HOME="$home" PI_CODING_AGENT_DIR="$home/agent" TMPDIR="$home/tmp"
 export XDG_CONFIG_HOME="$home/config" XDG_DATA_HOME="$home/data" XDG_STATE_HOME="$home/state" XDG_CACHE_HOME="$home/cache"
 export PI_NVIM_TEST_NVIM=${PI_NVIM_TEST_NVIM:-$tools/bin/nvim}
 unset NVIM NVIM_LISTEN_ADDRESS NVIM_APPNAME PI_NVIM_BIN
+# Some recorded cases run as another user, who has to get to the temporary folder.
+chmod 755 "$home"
 mkdir -p "$TMPDIR" "$XDG_CONFIG_HOME" "$XDG_DATA_HOME" "$XDG_STATE_HOME" "$XDG_CACHE_HOME"
+chmod 1777 "$TMPDIR"
 "$@"

@@ -654,13 +654,21 @@ M.subs = {
   },
   changes = {
     run = function(args)
-      M.execute({ 'review', 'changes', args[1] or 'run' })
+      ask('changes.list', { scope = args[1] or 'run' }, function(result)
+        if #result.lines == 0 then
+          notice.say('nothing was written')
+        else
+          require('pi.buffer').show('pi://entry/changes', result.lines, 'diff')
+        end
+      end)
     end,
     complete = prefix_of({ 'run', 'session' }),
   },
   restore = {
     run = function(args)
-      M.execute({ 'review', 'restore', args[1] })
+      ask('changes.restore', { entry = args[1] }, function(result)
+        notice.say(result.line)
+      end)
     end,
   },
   edit = {

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::workspace::disk::DiskWorkspace;
 
 mod admin;
+mod changes;
 pub mod chat_view;
 pub mod editor;
 mod events;

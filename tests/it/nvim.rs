@@ -1,5 +1,6 @@
 //! The Neovim face against a real Neovim.
 
+mod changes;
 mod chat;
 mod editor;
 mod harness;
