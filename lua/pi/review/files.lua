@@ -50,6 +50,18 @@ function M.show(buf, focus)
   return win
 end
 
+---Whether a running process other than this one has a swap file for a loaded buffer: ours then has another ending.
+---@param buf integer
+---@return boolean
+local function is_open_elsewhere(buf)
+  local ours = vim.fn.swapname(buf)
+  if ours == '' or ours:match('%.swp$') then
+    return false
+  end
+  local first = vim.fn.swapinfo((ours:gsub('%.sw%a$', '.swp')))
+  return (first.pid or 0) > 0
+end
+
 ---Loads a file without asking anything. A file that another Neovim has open is loaded all the same and remembered.
 ---@param real string real path
 ---@return integer? buf
@@ -60,23 +72,17 @@ function M.load(real)
     return known
   end
   local buf = vim.fn.bufadd(vim.fn.fnamemodify(real, ':.'))
-  local shortmess, swapped = vim.o.shortmess, false
-  local group = api.nvim_create_augroup('pi.review.load', { clear = true })
-  api.nvim_create_autocmd('SwapExists', {
-    group = group,
-    callback = function()
-      swapped = true
-    end,
-  })
+  local shortmess = vim.o.shortmess
   vim.opt.shortmess:append('A')
   -- Loading runs other people's autocommands, and the file may be unreadable.
   local ok, err = pcall(vim.fn.bufload, buf)
   vim.o.shortmess = shortmess
-  api.nvim_del_augroup_by_id(group)
   if not ok then
     return nil, tostring(err)
   end
-  vim.b[buf].pi_swap = swapped or nil
+  if is_open_elsewhere(buf) then
+    vim.b[buf].pi_swap = true
+  end
   return buf
 end
 

@@ -87,6 +87,13 @@ local function show_inline(proposal, hunk, focus)
     say.warn(('cannot open %s: %s'):format(proposal.display, err or ''))
     return
   end
+  if vim.b[buf].pi_swap then
+    say.warn(
+      proposal.display .. ' is open in another Neovim: its file will be written, not this buffer'
+    )
+    M.show_proposal(proposal, hunk, focus)
+    return
+  end
   vim.bo[buf].buflisted = true
   local win = files.show(buf, focus)
   require('pi.review').refresh(buf)

@@ -525,3 +525,16 @@ async fn a_big_file_is_read_and_written_in_time() {
         start.elapsed()
     );
 }
+
+#[tokio::test]
+async fn a_buffer_that_another_neovim_has_open_too_is_written_around() {
+    let stage = Stage::open(LINES).await;
+    stage.nv.command("let b:pi_swap = v:true").await;
+    stage
+        .nv
+        .command("autocmd BufWritePre * let g:wrote = 1")
+        .await;
+    written(stage.write(b"1\n").await, b"1\n");
+    stage.nv.wait("getline(1) == '1' && !&modified").await;
+    assert_eq!(stage.nv.eval("exists('g:wrote')").await, json!(0));
+}
