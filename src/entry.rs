@@ -391,7 +391,7 @@ impl Entry {
 }
 
 /// Reads an ISO time; the canonical form takes a short way.
-fn parse_time(text: &str) -> Option<i64> {
+pub(crate) fn parse_time(text: &str) -> Option<i64> {
     canonical_time(text.as_bytes()).or_else(|| {
         let time: jiff::Timestamp = text.parse().ok()?;
         Some(time.as_millisecond())

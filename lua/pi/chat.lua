@@ -297,6 +297,14 @@ local function gap_between(before, kind)
   return 1
 end
 
+--- Whether a block begins folded.
+---@param kind string
+---@param wish boolean what the backend says
+---@return boolean
+local function begins_closed(kind, wish)
+  return wish and not (kind == 'thinking' and config.get().chat.show_thinking)
+end
+
 ---@param view pi.chat.View
 ---@param op table
 ---@return pi.chat.Block
@@ -310,7 +318,7 @@ local function new_block(view, op)
     first = first,
     count = #op.lines,
     gap = gap,
-    closed = op.closed,
+    closed = begins_closed(op.kind, op.closed),
     entry = op.entry,
     running = op.running,
     until_ms = op.until_ms,
@@ -395,11 +403,12 @@ local function change(view, place, op)
     shift(view, place + 1, block.count - before)
     decorate(view, block, op.from, op.marks)
   end
-  local refold = block.closed ~= op.closed or (before < 2 and block.count > 1)
+  local closed = begins_closed(block.kind, op.closed)
+  local refold = block.closed ~= closed or (before < 2 and block.count > 1)
   block.entry = op.entry or block.entry
   block.running, block.until_ms, block.target = op.running, op.until_ms, op.target or block.target
   if refold then
-    block.closed = op.closed
+    block.closed = closed
     fold_everywhere(view, block)
     draw_sign(view, block)
   end

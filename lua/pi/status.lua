@@ -63,9 +63,48 @@ local function describe(it)
   return table.concat(parts, ' ')
 end
 
+--- What was said last of each session, with the option `ui.announce`.
+---@type table<string, string>
+local said = {}
+
+--- Says a change of state as a message: numbers that grow while something runs are no change.
+---@param session string
+---@param it pi.Status?
+local function announce(session, it)
+  if not require('pi.config').get().ui.announce then
+    return
+  end
+  local line ---@type string?
+  if it then
+    local words =
+      { idle = 'idle', run = 'running', ask = 'waits for you', err = 'stopped by an error' }
+    local parts = { words[it.state] or it.state }
+    if it.retry then
+      parts[#parts + 1] = ('retry %d of %d'):format(it.retry[1], it.retry[2])
+    end
+    if it.compaction then
+      parts[#parts + 1] = 'compacting'
+    end
+    if (it.pending_hunks or 0) > 0 then
+      parts[#parts + 1] = ('%d to review'):format(it.pending_hunks)
+    end
+    line = table.concat(parts, ', ')
+  end
+  local before = said[session]
+  said[session] = line
+  -- That a new session is idle is no news.
+  if line and line ~= before and not (before == nil and line == 'idle') then
+    local name = it and it.name and it.name .. ': ' or ''
+    vim.schedule(function()
+      vim.api.nvim_echo({ { 'pi: ' .. name .. line } }, true, {})
+    end)
+  end
+end
+
 ---@param session string
 local function changed(session)
   local it = states[session]
+  announce(session, it)
   texts[session] = it and describe(it) or ''
   vim.g.pi_status = texts[session]
   M.redraw()

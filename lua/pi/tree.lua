@@ -3,6 +3,7 @@ local buffer = require('pi.buffer')
 local config = require('pi.config')
 local notice = require('pi.notice')
 local rpc = require('pi.rpc')
+local windows = require('pi.window')
 
 local M = {}
 
@@ -20,6 +21,7 @@ M.FILTERS = { 'default', 'no-tools', 'user-only', 'labeled-only', 'all' }
 ---@field foldable boolean
 ---@field hidden integer
 ---@field time integer?
+---@field label_time integer?
 
 ---@class pi.tree.View
 ---@field session string
@@ -35,6 +37,9 @@ M.FILTERS = { 'default', 'no-tools', 'user-only', 'labeled-only', 'all' }
 ---@field query string
 ---@field at string? entry under the cursor
 ---@field show_preview boolean
+---@field show_times boolean when labels were set
+---@field before integer[]? windows of the tab page before the tree was opened
+---@field rest string? what brings their sizes back
 
 ---@type table<string, pi.tree.View>
 local views = {}
@@ -86,13 +91,15 @@ local function unpack_row(list)
     foldable = list[9],
     hidden = list[10],
     time = some(list[11]),
+    label_time = some(list[12]),
   }
 end
 
 ---@param row pi.tree.Row
+---@param times boolean?
 ---@return string line
 ---@return [integer, integer, string][] marks
-local function render(row)
+local function render(row, times)
   local line, marks = '', {} ---@type string, [integer, integer, string][]
   local function add(text, group)
     if text ~= '' then
@@ -103,7 +110,11 @@ local function render(row)
   add(' ' .. row.prefix, 'PiTreeGuide')
   add(row.on_path and (config.ascii() and '* ' or '• ') or '  ', 'PiTreePath')
   if row.label then
-    add('[' .. row.label .. '] ', 'PiTreeLabel')
+    local time = times
+        and row.label_time
+        and os.date(' %d %b %H:%M', math.floor(row.label_time / 1000))
+      or ''
+    add('[' .. row.label .. time .. '] ', 'PiTreeLabel')
   end
   local role, rest = row.text:match('^(%[?[%w ]+%]?: )(.*)$')
   if not role then
@@ -142,7 +153,7 @@ local function draw_rows(view, first, list)
   for i, it in ipairs(list) do
     local row = unpack_row(it)
     view.rows[first + i - 1] = row
-    lines[i], all[i] = render(row)
+    lines[i], all[i] = render(row, view.show_times)
   end
   buffer.set(view.buf, lines, HEAD + first, HEAD + first + #lines)
   vim.api.nvim_buf_clear_namespace(view.buf, ns, HEAD + first, HEAD + first + #lines)
@@ -278,17 +289,30 @@ local function jump(view, entry, how)
   end)
 end
 
+--- Says how many files a jump leaves as they are.
+---@param files integer
+---@return string?
+local function about_files(files)
+  if files == 0 then
+    return nil
+  end
+  local what = files == 1 and '1 file was' or files .. ' files were'
+  return what .. ' written after this point; a jump does not touch files, :Pi restore does'
+end
+
 --- Asks how to leave the branch, then jumps.
 ---@param view pi.tree.View
 ---@param row pi.tree.Row
-local function ask_and_jump(view, row)
+---@param files integer
+local function ask_and_jump(view, row, files)
+  local note = about_files(files)
   local choices = {
     { 'go there', {} },
     { 'go there, with a summary of what is left', { summary = true } },
     { 'go there, with a summary after instructions', { summary = true, ask = true } },
   }
   vim.ui.select(choices, {
-    prompt = 'Leave this branch',
+    prompt = 'Leave this branch' .. (note and ' (' .. note .. ')' or ''),
     kind = 'pi.tree',
     format_item = function(it)
       return it[1]
@@ -306,6 +330,26 @@ local function ask_and_jump(view, row)
         jump(view, row.id, { summary = true, instructions = text })
       end
     end)
+  end)
+end
+
+--- Jumps; asks before when there is something to summarise and the person wants to be asked.
+---@param view pi.tree.View
+---@param row pi.tree.Row
+local function jump_or_ask(view, row)
+  local params = { session = view.session, entry = row.id }
+  rpc.request('tree.leaves', params, function(err, result)
+    if err then
+      notice.say(err, 'error')
+    elseif result.content and not result.skip then
+      ask_and_jump(view, row, result.files)
+    else
+      jump(view, row.id, {})
+      local note = about_files(result.files)
+      if note then
+        notice.say(note)
+      end
+    end
   end)
 end
 
@@ -355,7 +399,7 @@ local function leap(how)
         end
       end)
     else
-      ask_and_jump(view, row)
+      jump_or_ask(view, row)
     end
   end)
 end
@@ -474,6 +518,41 @@ local function along(step)
   end
 end
 
+--- Goes to where the branch beside this one ends; back from an end to the branch point.
+---@param next_one boolean
+local function beside(next_one)
+  local view = here()
+  local row = view and current(view)
+  if not view or not row then
+    return
+  end
+  local params = { session = view.session, entry = row.id, next = next_one }
+  rpc.request('tree.beside', params, function(err, result)
+    if err then
+      notice.say(err, 'error')
+    elseif result.row ~= vim.NIL and vim.api.nvim_buf_is_valid(view.buf) then
+      put_cursor(view, result.row)
+      M.fill(view)
+    end
+  end)
+end
+
+local function toggle_times()
+  local view = here()
+  if view then
+    view.show_times = not view.show_times
+    M.refresh(view)
+  end
+end
+
+local function restore_files()
+  local view = here()
+  local row = view and current(view)
+  if view and row then
+    require('pi.command').execute({ 'restore', row.id })
+  end
+end
+
 local function to_leaf()
   local view = here()
   if view and view.leaf then
@@ -528,11 +607,13 @@ local function show_preview(view)
     return
   end
   local height = math.max(4, math.floor(vim.api.nvim_win_get_height(win) * 0.3))
-  local below = vim.api.nvim_open_win(view.preview, false, {
-    split = 'below',
-    win = win,
-    height = height,
-  })
+  local below = windows.keeping_sizes(function()
+    return vim.api.nvim_open_win(view.preview, false, {
+      split = 'below',
+      win = win,
+      height = height,
+    })
+  end)
   buffer.win_options(below, {
     winfixbuf = true,
     winfixheight = true,
@@ -568,10 +649,16 @@ local function close()
   if not view then
     return
   end
-  for _, buf in ipairs({ view.preview, view.buf }) do
-    for _, win in ipairs(vim.fn.win_findbuf(buf)) do
-      pcall(vim.api.nvim_win_close, win, true)
+  windows.keeping_sizes(function()
+    for _, buf in ipairs({ view.preview, view.buf }) do
+      for _, win in ipairs(vim.fn.win_findbuf(buf)) do
+        pcall(vim.api.nvim_win_close, win, true)
+      end
     end
+  end)
+  -- With other windows than before their sizes are the person's own.
+  if view.rest and vim.deep_equal(view.before, vim.api.nvim_tabpage_list_wins(0)) then
+    vim.cmd('silent! ' .. view.rest)
   end
 end
 
@@ -605,6 +692,8 @@ M.keys = {
     end,
     'label (empty removes)',
   },
+  { 'T', toggle_times, 'when labels were set, on or off' },
+  { 'r', restore_files, 'put files back to this point, as a review' },
   { 'f', fork, 'new session from this message' },
   {
     'c',
@@ -672,6 +761,20 @@ M.keys = {
       along(-1)
     end,
     'previous on the active path',
+  },
+  {
+    'h',
+    function()
+      beside(false)
+    end,
+    'end of the previous branch; from an end to the branch point',
+  },
+  {
+    'l',
+    function()
+      beside(true)
+    end,
+    'end of the next branch',
   },
   { '.', to_leaf, 'to where you are' },
   { 'gs', search, 'show only rows with some words' },
@@ -747,6 +850,7 @@ local function make(session)
     filter = 'default',
     query = '',
     show_preview = config.get().tree.preview,
+    show_times = false,
   }
   views[session] = it
   for _, key in ipairs(M.keys) do
@@ -813,11 +917,11 @@ function M.open(filter)
   if win then
     vim.api.nvim_set_current_win(win)
   else
-    local equal = vim.o.equalalways
-    vim.o.equalalways = false
+    view.before, view.rest = vim.api.nvim_tabpage_list_wins(0), vim.fn.winrestcmd()
     local width = math.min(50, math.max(30, math.floor(vim.o.columns * 0.4)))
-    win = vim.api.nvim_open_win(view.buf, true, { split = 'left', win = -1, width = width })
-    vim.o.equalalways = equal
+    win = windows.keeping_sizes(function()
+      return vim.api.nvim_open_win(view.buf, true, { split = 'left', win = -1, width = width })
+    end)
     buffer.win_options(win, {
       winfixbuf = true,
       winfixwidth = true,

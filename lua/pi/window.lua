@@ -35,15 +35,40 @@ local function layout(tab)
   return it
 end
 
---- Runs a function without Neovim evening out the sizes of other windows.
+--- A window narrower than this is of no use for reading.
+local NARROW = 30
+
+--- Whether a window of the person became too narrow to read.
+---@param before pi.review.WinSizes
+---@return boolean
+local function squeezed(before)
+  for win, size in pairs(before) do
+    if
+      vim.api.nvim_win_is_valid(win)
+      and size.width >= NARROW
+      and vim.api.nvim_win_get_width(win) < NARROW
+    then
+      return true
+    end
+  end
+  return false
+end
+
+--- Runs a function without Neovim evening out the sizes of other windows, unless one would be left without room.
 ---@generic T
 ---@param fn fun(): T
 ---@return T
-local function keeping_sizes(fn)
+function M.keeping_sizes(fn)
+  local before = require('pi.review.win').sizes()
   local equal = vim.o.equalalways
   vim.o.equalalways = false
   local ok, result = pcall(fn)
+  -- Setting the option evens out at once.
+  local sizes = not squeezed(before) and vim.fn.winrestcmd() or ''
   vim.o.equalalways = equal
+  if equal and sizes ~= '' then
+    vim.cmd('silent! ' .. sizes)
+  end
   if not ok then
     error(result, 0)
   end
@@ -236,7 +261,7 @@ function M.open(wish)
   end
   local chat_buf = require('pi.chat').buffer(id)
   local prompt_buf = require('pi.prompt').buffer(id)
-  keeping_sizes(function()
+  M.keeping_sizes(function()
     local where = position(wish)
     if not it.chat then
       it.here = where == 'here' or where == 'tab'
@@ -258,7 +283,7 @@ end
 --- Hides both; what runs goes on.
 function M.close()
   local it = layout()
-  keeping_sizes(function()
+  M.keeping_sizes(function()
     for _, win in ipairs({ it.prompt or 0, it.here and 0 or it.chat or 0 }) do
       if win ~= 0 then
         -- The last window of a tab page cannot be closed.
@@ -392,7 +417,7 @@ function M.edit(path, line)
   local win = M.target(buf)
   if not win then
     local chat = layout().chat
-    win = keeping_sizes(function()
+    win = M.keeping_sizes(function()
       return vim.api.nvim_open_win(buf, false, { split = 'left', win = chat or 0 })
     end)
   end
@@ -415,7 +440,7 @@ function M.show_below(buf)
       return win
     end
   end
-  local win = keeping_sizes(function()
+  local win = M.keeping_sizes(function()
     return vim.api.nvim_open_win(buf, true, {
       split = 'below',
       win = -1,

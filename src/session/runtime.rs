@@ -222,6 +222,12 @@ impl Runtime {
         self.core.with(|state| look(&state.session))
     }
 
+    /// Whether leaving a branch asks for no summary (the setting `branchSummary.skipPrompt`).
+    pub fn skips_summary_question(&self) -> bool {
+        self.core
+            .with(|state| state.resources.settings.branch_summary().skip_prompt)
+    }
+
     /// Carries out a command and returns its data. Commands run side by side; a long one (`Abort`, `Compact`, `Bash`)
     /// answers when it is done. All events that belong before the answer have reached the subscribers' channels then,
     /// so do not await this in the task that drains a subscription.

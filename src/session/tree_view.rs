@@ -258,6 +258,62 @@ impl TreeView {
         None
     }
 
+    /// Returns the row where the previous or next branch beside an entry ends. From the end of a branch the way back leads
+    /// to where it begins: its branch point. From a branch point without a next branch the way on leads into its first.
+    pub fn beside(&self, session: &Session, id: &str, next: bool) -> Option<usize> {
+        let row = self.row_of(session, id)?;
+        let mut at = *self.shown.get(row)?;
+        let start = self.nodes.get(at as usize)?;
+        let ends = start.children == 0;
+        let found = loop {
+            let parent = self.nodes.get(at as usize)?.parent;
+            let siblings = self.children_of(parent);
+            let place = siblings.iter().position(|it| *it == at)?;
+            if siblings.len() > 1 && ends && !next {
+                // Several roots have no common point: the first row stands for it.
+                break if parent == NONE { 0 } else { parent };
+            }
+            let beside = match next {
+                true => siblings.get(place + 1),
+                false => place.checked_sub(1).and_then(|it| siblings.get(it)),
+            };
+            match beside {
+                Some(beside) => break self.end_of(*beside),
+                None if parent == NONE && next && !ends => break self.end_of(at),
+                None if parent == NONE => return None,
+                None => at = parent,
+            }
+        };
+        let pos = self.nodes.get(found as usize)?.pos;
+        self.row_of(session, Entries::id(session, pos)?)
+    }
+
+    /// Visible children of a node, in their order; of [`NONE`] the roots.
+    fn children_of(&self, parent: u32) -> Vec<u32> {
+        let mut children = Vec::new();
+        let (mut at, end) = match self.nodes.get(parent as usize) {
+            Some(node) => (parent + 1, parent + 1 + node.below),
+            None => (0, u32::try_from(self.nodes.len()).unwrap_or(NONE)),
+        };
+        while at < end
+            && let Some(node) = self.nodes.get(at as usize)
+        {
+            children.push(at);
+            at += node.below + 1;
+        }
+        children
+    }
+
+    /// The end of the first branch that goes on from a node: of children the first follows at once.
+    fn end_of(&self, mut at: u32) -> u32 {
+        while let Some(node) = self.nodes.get(at as usize)
+            && node.children > 0
+        {
+            at += 1;
+        }
+        at
+    }
+
     /// Makes the rows of a window; the range is cut to what there is.
     pub fn rows(&self, session: &Session, range: Range<usize>) -> Vec<TreeRow> {
         let range = range.start.min(self.len())..range.end.min(self.len());

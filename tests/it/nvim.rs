@@ -7,5 +7,7 @@ mod harness;
 mod help;
 mod life;
 mod model;
+mod order;
 mod review;
+mod tree;
 mod trust;

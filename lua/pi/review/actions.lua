@@ -1,6 +1,7 @@
 ---What keys and commands do: find the hunk, tell core. Core decides and answers with new drawing.
 
 local api = vim.api
+local consent = require('pi.review.consent')
 local jump = require('pi.review.jump')
 local note = require('pi.review.note')
 local options = require('pi.review.options')
@@ -109,10 +110,12 @@ local function decide_one(here, hunk, verb, reason)
     ask_force(here.proposal)
     return
   end
-  decide(here, { hunk }, verb, state.reason(hunk, verb, reason))
-  if options.review().advance then
-    jump.hunk(1, 1, hunk.id)
-  end
+  consent.before(verb, { here.proposal }, function()
+    decide(here, { hunk }, verb, state.reason(hunk, verb, reason))
+    if options.review().advance then
+      jump.hunk(1, 1, hunk.id)
+    end
+  end)
 end
 
 function M.accept()
@@ -138,21 +141,12 @@ function M.reject(with_reason)
   decide_one(here, hunk, 'reject')
 end
 
----Decides the lines of a range: whole hunks inline, exactly the chosen lines in the proposal view.
+---@param here pi.review.Here
 ---@param verb 'accept'|'reject'
 ---@param from integer 1-based
 ---@param to integer 1-based
-function M.range(verb, from, to)
-  local here = where.here()
-  if not here then
-    say.line('nothing to review here')
-    return
-  end
-  local hunks = where.touching(here, from - 1, to - 1)
-  if #hunks == 0 then
-    say.line('no hunk in these lines')
-    return
-  end
+---@param hunks pi.review.Hunk[] those of the range
+local function decide_range(here, verb, from, to, hunks)
   if here.view == 'inline' then
     decide(here, hunks, verb)
     return
@@ -171,6 +165,26 @@ function M.range(verb, from, to)
       port.send({ action = action, hunk = hunk.id, from = low, to = high + 1 })
     end
   end
+end
+
+---Decides the lines of a range: whole hunks inline, exactly the chosen lines in the proposal view.
+---@param verb 'accept'|'reject'
+---@param from integer 1-based
+---@param to integer 1-based
+function M.range(verb, from, to)
+  local here = where.here()
+  if not here then
+    say.line('nothing to review here')
+    return
+  end
+  local hunks = where.touching(here, from - 1, to - 1)
+  if #hunks == 0 then
+    say.line('no hunk in these lines')
+    return
+  end
+  consent.before(verb, { here.proposal }, function()
+    decide_range(here, verb, from, to, hunks)
+  end)
 end
 
 ---@param verb 'accept'|'reject'
@@ -214,11 +228,13 @@ function M.file(verb, reason)
   if not here then
     return
   end
-  if here.view == 'proposal' and vim.bo[here.buf].modified then
-    proposal_view.take_over(here.buf, { verb = verb .. 'File', note = reason })
-    return
-  end
-  port.send({ action = verb .. 'File', proposal = here.proposal.id, note = reason })
+  consent.before(verb, { here.proposal }, function()
+    if here.view == 'proposal' and vim.bo[here.buf].modified then
+      proposal_view.take_over(here.buf, { verb = verb .. 'File', note = reason })
+      return
+    end
+    port.send({ action = verb .. 'File', proposal = here.proposal.id, note = reason })
+  end)
 end
 
 ---@return integer hunks, integer files, integer unseen
@@ -259,8 +275,10 @@ function M.accept_all()
     return
   end
   armed = nil
-  port.send({ action = 'acceptAll' })
-  say.line('accepted ' .. what)
+  consent.before('accept', state.with_pending(), function()
+    port.send({ action = 'acceptAll' })
+    say.line('accepted ' .. what)
+  end)
 end
 
 ---Rejects everything pending and stops the run; asks only when more than one file is concerned.

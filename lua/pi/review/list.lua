@@ -2,6 +2,7 @@
 
 local api = vim.api
 local buffers = require('pi.review.buffers')
+local consent = require('pi.review.consent')
 local files = require('pi.review.files')
 local list_rows = require('pi.review.list_rows')
 local options = require('pi.review.options')
@@ -99,12 +100,17 @@ end
 ---@param verb 'accept'|'reject'
 local function decide(verb)
   local proposal, hunk = at_cursor()
-  if hunk then
-    port.send({ action = verb, hunks = { hunk.id }, note = state.reason(hunk, verb) })
-    M.next_pending(hunk.id)
-  elseif proposal then
-    port.send({ action = verb .. 'File', proposal = proposal.id })
+  if not proposal then
+    return
   end
+  consent.before(verb, { proposal }, function()
+    if hunk then
+      port.send({ action = verb, hunks = { hunk.id }, note = state.reason(hunk, verb) })
+      M.next_pending(hunk.id)
+    else
+      port.send({ action = verb .. 'File', proposal = proposal.id })
+    end
+  end)
 end
 
 ---Moves the cursor to the next pending hunk in the list.
@@ -177,7 +183,9 @@ end
 local function whole_file(verb)
   local proposal = at_cursor()
   if proposal then
-    port.send({ action = verb .. 'File', proposal = proposal.id })
+    consent.before(verb, { proposal }, function()
+      port.send({ action = verb .. 'File', proposal = proposal.id })
+    end)
   end
 end
 

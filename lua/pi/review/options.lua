@@ -7,6 +7,7 @@ local config = require('pi.config')
 ---@field open 'idle'|'always'|'never'
 ---@field hint 'current'|'all'|'none'
 ---@field advance boolean
+---@field unsaved 'buffer'|'ask'
 ---@field on_save boolean
 ---@field reject_prompt boolean
 ---@field list_open 'multi'|'always'|'never'

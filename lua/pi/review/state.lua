@@ -49,7 +49,8 @@ local M = {}
 ---@field order integer[]
 ---@field mode string
 ---@field seen table<integer, boolean> proposals that were displayed
-local state = { proposals = {}, order = {}, mode = 'ask', seen = {} }
+---@field agreed table<integer, boolean> proposals whose question was answered with yes
+local state = { proposals = {}, order = {}, mode = 'ask', seen = {}, agreed = {} }
 
 ---@param proposal pi.review.Proposal
 ---@param known pi.review.Proposal?
@@ -86,7 +87,7 @@ end
 function M.drop(id)
   local before = state.proposals[id]
   state.proposals[id] = nil
-  state.seen[id] = nil
+  state.seen[id], state.agreed[id] = nil, nil
   state.order = vim.tbl_filter(function(other)
     return other ~= id
   end, state.order)
@@ -187,6 +188,17 @@ function M.was_seen(id)
   return state.seen[id] == true
 end
 
+---@param id integer
+function M.agree(id)
+  state.agreed[id] = true
+end
+
+---@param id integer
+---@return boolean
+function M.has_agreed(id)
+  return state.agreed[id] == true
+end
+
 ---@param mode string
 function M.set_mode(mode)
   state.mode = mode
@@ -201,7 +213,7 @@ end
 ---@return pi.review.Proposal[] dropped
 function M.clear()
   local dropped = M.all()
-  state.proposals, state.order, state.seen = {}, {}, {}
+  state.proposals, state.order, state.seen, state.agreed = {}, {}, {}, {}
   return dropped
 end
 

@@ -31,6 +31,8 @@ pub struct Slot {
     pub cwd: PathBuf,
     /// Layout of its tree, as last asked for.
     pub(super) tree: Mutex<TreeView>,
+    /// Entries of the chat drawn at once.
+    most_entries: usize,
     outbox: Outbox,
     state: Mutex<SlotState>,
     chat: Mutex<Chat>,
@@ -67,6 +69,12 @@ impl Source for StatusSource {
     }
 }
 
+/// The option `chat.max_entries`.
+fn most_entries(config: &Json) -> usize {
+    let wish = at(config, "/chat/max_entries").as_u64().unwrap_or(200);
+    usize::try_from(wish.max(1)).unwrap_or(usize::MAX)
+}
+
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |it| i64::try_from(it.as_millis()).unwrap_or(i64::MAX))
@@ -90,6 +98,7 @@ impl Slot {
                 at(&face.config, "/ui/ascii") == true,
                 at(&face.config, "/tree/filter").as_str(),
             )),
+            most_entries: most_entries(&face.config),
             outbox: face.outbox.clone(),
             state: Mutex::default(),
             chat: Mutex::default(),
@@ -241,7 +250,7 @@ impl Slot {
         self.runtime.look(|session| {
             let path = session.path();
             let end = end.unwrap_or(path.len()).min(path.len());
-            history::window(end, |at| {
+            history::window(end, self.most_entries, |at| {
                 let entry = session.entry(*path.get(at)?)?;
                 Some(entry.value())
             })

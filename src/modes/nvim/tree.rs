@@ -3,6 +3,7 @@
 //! The layout is kept between requests, so that folding and paging cost only what is shown. Rows are sent in pages: the
 //! Lua side asks for those it is about to show.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
@@ -12,8 +13,9 @@ use super::face::{Answer, Answering, Request};
 use super::json::at;
 use super::requests::done;
 use super::slot::Slot;
-use crate::entry::EntryId;
+use crate::entry::{EntryId, parse_time};
 use crate::session::Command;
+use crate::session::projection::Entries as _;
 use crate::session::protocol::SummaryWish;
 use crate::session::store::Session;
 use crate::session::tree_view::{Charset, Filter, TreeRow, TreeView};
@@ -26,11 +28,13 @@ const PREVIEW: usize = 200;
 pub(super) fn start(slot: &Arc<Slot>, request: &Request) -> Answering {
     let text = |key: &str| request.text(key).map(str::to_owned);
     match request.name.as_str() {
-        "tree.rows" | "tree.preview" => {
+        "tree.rows" | "tree.preview" | "tree.beside" | "tree.leaves" => {
             let (slot, request) = (slot.clone(), request.clone());
             // Texts of rows may come from the disk.
             let work = tokio::task::spawn_blocking(move || match request.name.as_str() {
                 "tree.rows" => rows(&slot, &request),
+                "tree.beside" => Ok(beside(&slot, &request)),
+                "tree.leaves" => Ok(leaves(&slot, &request)),
                 _ => preview(&slot, &request),
             });
             Box::pin(async move { work.await.map_err(|error| format!("tree: {error}"))? })
@@ -119,7 +123,65 @@ fn row(row: &TreeRow) -> Json {
         row.foldable,
         row.hidden,
         row.time_ms,
+        row.label_time.as_deref().and_then(parse_time),
     ])
+}
+
+/// Answers the row where the branch beside an entry ends: `{row}`, null when there is none.
+fn beside(slot: &Slot, request: &Request) -> Json {
+    let view = slot.tree.lock();
+    let id = request.text("entry").unwrap_or_default();
+    let row = slot
+        .runtime
+        .look(|session| view.beside(session, id, request.flag("next")));
+    json!({ "row": row })
+}
+
+/// Answers what going to an entry leaves behind: `{content, files, skip}`. `content`: whether a summary could say
+/// something; `files`: how many were written after the point where both branches part; `skip`: whether the person does not
+/// want to be asked.
+fn leaves(slot: &Slot, request: &Request) -> Json {
+    let id = request.text("entry").unwrap_or_default();
+    let left: Vec<Json> = slot.runtime.look(|session| {
+        let Some(target) = session.find(id) else {
+            return Vec::new();
+        };
+        let left = session.left_behind(session.leaf(), target).entries;
+        let entries = left.iter().filter_map(|pos| session.entry(*pos));
+        entries.map(|entry| entry.value()).collect()
+    });
+    let content = |entry: &Json| {
+        let kind = at(entry, "/type").as_str().unwrap_or_default();
+        matches!(
+            kind,
+            "message" | "custom_message" | "compaction" | "branch_summary"
+        )
+    };
+    json!({
+        "content": left.iter().any(content),
+        "files": written(&left).len(),
+        "skip": slot.runtime.skips_summary_question(),
+    })
+}
+
+/// Files that calls among these entries wrote, as the model named them.
+fn written(entries: &[Json]) -> BTreeSet<&str> {
+    let messages = || entries.iter().map(|entry| at(entry, "/message"));
+    let done: HashSet<&str> = messages()
+        .filter(|it| at(it, "/role") == "toolResult" && at(it, "/isError") != true)
+        .filter_map(|it| at(it, "/toolCallId").as_str())
+        .collect();
+    let blocks = messages().filter_map(|it| at(it, "/content").as_array());
+    blocks
+        .flatten()
+        .filter(|block| at(block, "/name") == "edit" || at(block, "/name") == "write")
+        .filter(|block| {
+            at(block, "/id")
+                .as_str()
+                .is_some_and(|id| done.contains(id))
+        })
+        .filter_map(|block| at(block, "/arguments/path").as_str())
+        .collect()
 }
 
 /// Answers what an entry holds, as the chat would draw it.

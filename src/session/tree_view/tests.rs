@@ -241,3 +241,34 @@ fn ascii_connectors_can_be_asked_for() {
         .collect();
     assert_eq!(prefixes, ["", "|[-]", "|     ", "|- ", "'- "]);
 }
+
+#[test]
+fn branches_beside_are_found_from_anywhere() {
+    let (_dir, session) = session(
+        "a - start
+         b a *one
+         c b left
+         d c *left end
+         e b middle
+         f e *middle end
+         g b right
+         h g *right end",
+    );
+    let mut view = TreeView::new(Filter::Default, Charset::Ascii);
+    view.refresh(&session);
+    let go = |id: &str, next| {
+        let row = view.beside(&session, id, next)?;
+        Some(view.rows(&session, row..row + 1).first()?.id.to_string())
+    };
+    // The active branch (right) comes first.
+    let ways = ["h", "d", "f", "e", "c", "g", "b"].map(|id| {
+        let name = |way: Option<String>| way.unwrap_or_else(|| "-".into());
+        format!("{id}: {} {}", name(go(id, false)), name(go(id, true)))
+    });
+    assert_eq!(
+        ways,
+        [
+            "h: b d", "d: b f", "f: b -", "e: d -", "c: h f", "g: - d", "b: - h"
+        ]
+    );
+}

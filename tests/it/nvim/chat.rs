@@ -449,12 +449,23 @@ async fn jumping_in_the_tree_keeps_files_and_the_old_branch() {
 async fn windows_of_the_person_keep_their_sizes() {
     let nv = Nv::start().await;
     nv.attach(160, 50).await;
-    nv.command("vsplit | split").await;
+    nv.command("vsplit | split | resize 10 | vertical resize 50")
+        .await;
     let sizes = "map(range(1, winnr('$')), {_, w -> [winwidth(w), winheight(w)]})";
     let before = nv.eval(sizes).await;
     nv.command("Pi open").await;
     nv.wait_lua("return #vim.api.nvim_tabpage_list_wins(0) == 5")
         .await;
+    // Only the neighbour gives room.
+    let open = nv.eval(sizes).await;
+    assert_eq!((&open[0], &open[1]), (&before[0], &before[1]));
+    assert_eq!(nv.eval("&equalalways").await, json!(1));
+    nv.command("Pi tree").await;
+    nv.wait("&filetype == 'pi-tree'").await;
+    nv.keys("q").await;
+    nv.wait_lua("return #vim.api.nvim_tabpage_list_wins(0) == 5")
+        .await;
+    assert_eq!(nv.eval(sizes).await, open);
     nv.command("Pi close").await;
     nv.wait_lua("return #vim.api.nvim_tabpage_list_wins(0) == 3")
         .await;
@@ -470,4 +481,49 @@ async fn windows_of_the_person_keep_their_sizes() {
         json!(null),
     );
     assert_eq!(leaked.await, json!([]));
+}
+
+#[tokio::test]
+async fn options_of_the_chat_and_announcements_have_their_effect() {
+    let model = Model::start(vec![
+        Answer::Pieces(vec![Piece::Say("answer one".into()), Piece::Wait]),
+        say("answer two"),
+    ])
+    .await;
+    let nv = model
+        .nvim(Options {
+            before: "vim.g.pi = { chat = { max_entries = 2, show_thinking = true },
+                ui = { announce = true } }",
+            ..Options::default()
+        })
+        .await;
+    nv.command("Pi ask first").await;
+    wait_chat(&nv, "answer one").await;
+    nv.wait("execute('messages') =~ 'pi: running'").await;
+    model.go_on();
+    nv.wait("execute('messages') =~ 'pi: running\\_.*pi: idle'")
+        .await;
+    nv.command("Pi ask second").await;
+    wait_chat(&nv, "answer two").await;
+    wait_idle(&nv).await;
+    let id = nv.eval("t:pi_session").await;
+    nv.command("Pi restart").await;
+    wait_chat(&nv, "earlier entries").await;
+    assert_eq!(nv.eval("t:pi_session").await, id);
+    nv.lua(
+        "local op = { session = vim.t.pi_session, id = 'thought', kind = 'thinking', from = 0,
+            lines = { 'thinking', 'a', 'b' }, marks = {}, closed = true }
+         require('pi.chat').ops.block(op)",
+        json!(null),
+    )
+    .await;
+    nv.wait_lua(
+        "local chat = require('pi.window').windows()
+         local view = require('pi.chat').view(vim.api.nvim_win_get_buf(chat))
+         local row = view.blocks[view.index.thought].first + 1
+         return vim.api.nvim_win_call(chat, function()
+           return vim.fn.foldlevel(row) == 1 and vim.fn.foldclosed(row) == -1
+         end)",
+    )
+    .await;
 }

@@ -7,13 +7,16 @@ use super::{Chat, Kind};
 use crate::ai::{Block as Content, Message, ToolResultMessage};
 use crate::modes::nvim::json::at;
 
-/// Entries drawn when a session is opened or more of it is asked for, and most lines they may take.
-const ENTRIES: usize = 200;
+/// Most lines of what is drawn at once.
 const LINES: usize = 5_000;
 
-/// Returns the part of a path to draw next: its last entries before `end`, and where they begin. `entry` loads one by its
-/// place in the path.
-pub fn window(end: usize, entry: impl Fn(usize) -> Option<Json>) -> (usize, Vec<Json>) {
+/// Returns the part of a path to draw next: its last entries before `end`, at most about `most`, and where they begin.
+/// `entry` loads one by its place in the path.
+pub fn window(
+    end: usize,
+    most: usize,
+    entry: impl Fn(usize) -> Option<Json>,
+) -> (usize, Vec<Json>) {
     let mut first = end;
     let mut lines = 0;
     let mut shown = Vec::new();
@@ -21,7 +24,7 @@ pub fn window(end: usize, entry: impl Fn(usize) -> Option<Json>) -> (usize, Vec<
         let value = entry(first - 1).unwrap_or_default();
         lines += rough_lines(&value);
         // A result whose call stands above takes the call along.
-        let full = shown.len() >= ENTRIES || lines > LINES;
+        let full = shown.len() >= most || lines > LINES;
         if full && !shown.is_empty() && !is_result(shown.last()) {
             break;
         }

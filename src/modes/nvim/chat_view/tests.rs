@@ -301,13 +301,13 @@ fn long_sessions_show_their_end_first() {
             "message": {"role": "user", "content": format!("text {i}")}}))
     };
     let mut chat = Chat::new("s", "/p");
-    let (first, entries) = history::window(540, entry);
+    let (first, entries) = history::window(540, 200, entry);
     chat.load(&entries, first);
     let ops = chat.take_ops();
     assert_eq!(ops[0]["earlier"], 340);
     assert_eq!(ops[0]["blocks"].as_array().unwrap().len(), 200);
     while chat.earlier() > 0 {
-        let (first, entries) = history::window(chat.earlier(), entry);
+        let (first, entries) = history::window(chat.earlier(), 200, entry);
         chat.prepend(&entries, first);
     }
     assert_eq!(chat.lines().len(), 540 * 3 - 1);
@@ -328,7 +328,7 @@ fn a_result_is_never_parted_from_its_call() {
         };
         Some(json!({"type": "message", "id": format!("e{i}"), "message": message}))
     };
-    let (first, entries) = history::window(211, entry);
+    let (first, entries) = history::window(211, 200, entry);
     assert_eq!((first, entries.len()), (10, 201));
 }
 

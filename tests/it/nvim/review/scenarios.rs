@@ -400,3 +400,52 @@ async fn scratch_buffers_are_nobody_elses() {
     assert!(!stage.path("new.lua").exists());
     assert!(!call.is_finished());
 }
+
+#[tokio::test]
+async fn unsaved_lines_and_files_that_others_hold_are_asked_about_once() {
+    let before = "vim.g.pi = { review = { unsaved = 'ask' } }";
+    let files = [("a.txt", TEXT), ("b.txt", TEXT)];
+    let stage = Stage::start_with(&files, before, pi_nvim::review::ReviewMode::Ask).await;
+    stage
+        .nv
+        .lua(
+            "_G.asked, _G.answer = {}, 'no'
+             vim.ui.select = function(_, opts, done) table.insert(_G.asked, opts.prompt) done(_G.answer) end",
+            json!(null),
+        )
+        .await;
+    stage.nv.command("edit a.txt").await;
+    stage.nv.command("call setline(1, 'ONE')").await;
+    let call = stage.edit("a.txt", &[("five\n", "5\n"), ("nine\n", "9\n")]);
+    stage.wait_open(1).await;
+    stage.nv.keys("]c").await;
+    stage.nv.keys("g.a").await;
+    stage.nv.wait_lua("return #_G.asked == 1").await;
+    stage.nv.lua("_G.answer = 'yes'", json!(null)).await;
+    assert!(!call.is_finished());
+    stage.nv.keys("g.ag.a").await;
+    call.text().await;
+    let expected = TEXT.replace("one", "ONE");
+    assert_eq!(
+        stage.disk("a.txt"),
+        expected.replace("five", "5").replace("nine", "9")
+    );
+    stage.wait_clear().await;
+    stage.nv.command("edit b.txt").await;
+    stage.nv.command("let b:pi_swap = v:true").await;
+    let held = stage.edit("b.txt", &[("two\n", "2\n")]);
+    stage.wait_open(1).await;
+    stage.nv.keys(NEXT).await;
+    stage.nv.wait("expand('%') =~ '^pi://proposal/'").await;
+    stage.nv.keys("g.a").await;
+    held.text().await;
+    assert_eq!(stage.disk("b.txt"), TEXT.replace("two", "2"));
+    assert_eq!(
+        stage.nv.lua("return _G.asked", json!(null)).await,
+        json!([
+            "a.txt has unsaved changes. Save them with the accepted ones?",
+            "a.txt has unsaved changes. Save them with the accepted ones?",
+            "b.txt is open in another Neovim. Write the file all the same?",
+        ])
+    );
+}
