@@ -4,7 +4,6 @@ local M = {}
 ---@class pi.Config
 ---@field bin string? path of the backend
 ---@field autostart boolean start the backend with Neovim
----@field log_level 'error'|'warn'|'info'|'debug'|'trace'
 ---@field window pi.config.Window
 ---@field prompt { enter: 'newline'|'send', history: integer }
 ---@field chat { show_thinking: boolean, tool_output_lines: integer, max_entries: integer, timestamps: boolean }
@@ -13,7 +12,7 @@ local M = {}
 ---@field sessions { scope: 'cwd'|'all' }
 ---@field tree { filter: string?, preview: boolean }
 ---@field keys false|{ prefix: string, global: boolean }
----@field ui { ascii: 'auto'|boolean, icons: boolean, animate: boolean, announce: boolean, notify: boolean }
+---@field ui { ascii: 'auto'|boolean, animate: boolean, announce: boolean, notify: boolean }
 
 ---@class pi.config.Window
 ---@field position 'right'|'left'|'bottom'|'top'|'float'|'tab'|'here'
@@ -27,7 +26,6 @@ local M = {}
 local defaults = {
   bin = nil,
   autostart = false,
-  log_level = 'warn',
   window = {
     position = 'right',
     size = 0.4,
@@ -71,7 +69,7 @@ local defaults = {
   sessions = { scope = 'cwd' },
   tree = { filter = nil, preview = true },
   keys = { prefix = '<localleader>', global = false },
-  ui = { ascii = 'auto', icons = false, animate = true, announce = false, notify = true },
+  ui = { ascii = 'auto', animate = true, announce = false, notify = true },
 }
 
 --- Keys whose default is `nil`, and tables whose keys are a person's own.

@@ -37,7 +37,7 @@ use editor::{Editor, Notification};
 use face::{Face, Panel};
 use opener::{Opener, Setup};
 use outbox::Outbox;
-use review_view::ReviewView;
+use review_view::{Limits, ReviewView};
 use workspace::EditorWorkspace;
 
 /// How long the end may take: Neovim waits for this process when it quits.
@@ -65,7 +65,13 @@ pub async fn run(connection: Connection, setup: Setup) -> Result<(), String> {
     ));
     let opener = Opener::new(setup, workspace.clone(), &hello.config, &hello.cwd)?;
     let outbox = Outbox::default();
-    let review = ReviewView::new(opener.gate().clone(), workspace, &hello.cwd, outbox.clone());
+    let review = ReviewView::new(
+        opener.gate().clone(),
+        workspace,
+        &hello.cwd,
+        outbox.clone(),
+        Limits::of(&hello.config),
+    );
     // Ends with the gate, that is with the process.
     tokio::spawn(review.clone().run());
     let panels = HashMap::from([("review", review as Arc<dyn Panel>)]);

@@ -259,12 +259,13 @@ impl TreeView {
     }
 
     /// Returns the row where the previous or next branch beside an entry ends. From the end of a branch the way back leads
-    /// to where it begins: its branch point. From a branch point without a next branch the way on leads into its first.
+    /// to where it begins: its branch point. Without a
+    /// next branch the way on leads to the end of the first below.
     pub fn beside(&self, session: &Session, id: &str, next: bool) -> Option<usize> {
         let row = self.row_of(session, id)?;
-        let mut at = *self.shown.get(row)?;
-        let start = self.nodes.get(at as usize)?;
-        let ends = start.children == 0;
+        let start = *self.shown.get(row)?;
+        let ends = self.nodes.get(start as usize)?.children == 0;
+        let mut at = start;
         let found = loop {
             let parent = self.nodes.get(at as usize)?.parent;
             let siblings = self.children_of(parent);
@@ -279,7 +280,7 @@ impl TreeView {
             };
             match beside {
                 Some(beside) => break self.end_of(*beside),
-                None if parent == NONE && next && !ends => break self.end_of(at),
+                None if parent == NONE && next && !ends => break self.end_of(start),
                 None if parent == NONE => return None,
                 None => at = parent,
             }

@@ -15,8 +15,13 @@ function M.warn(line)
   notice.say('pi: ' .. line, 'warn')
 end
 
+---Something waits for the person.
 ---@param line string
 function M.tell(line)
+  if not require('pi.config').get().ui.notify then
+    M.line(line)
+    return
+  end
   notice.say('pi: ' .. line, 'info')
 end
 

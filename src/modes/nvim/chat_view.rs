@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Value as Json, json};
 
-use super::json::put;
+use super::json::{at, put};
 
 pub mod history;
 pub mod live;
@@ -154,6 +154,38 @@ impl Block {
     }
 }
 
+/// What options say about the drawing of chats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Lines of a running command that are shown: `chat.tool_output_lines`.
+    pub output_lines: usize,
+    /// Whether times are shown: `chat.timestamps`.
+    pub times: bool,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self {
+            output_lines: 5,
+            times: true,
+        }
+    }
+}
+
+impl Look {
+    /// Reads it from the plugin's options.
+    pub fn of(config: &Json) -> Self {
+        let default = Self::default();
+        let lines = at(config, "/chat/tool_output_lines").as_u64();
+        Self {
+            output_lines: lines
+                .and_then(|it| usize::try_from(it).ok())
+                .unwrap_or(default.output_lines),
+            times: at(config, "/chat/timestamps") != false,
+        }
+    }
+}
+
 /// The chat of one session.
 #[derive(Default)]
 pub struct Chat {
@@ -170,6 +202,7 @@ pub struct Chat {
     pub(super) earlier: usize,
     pub(super) stream: live::Stream,
     pub(super) cwd: String,
+    pub(super) look: Look,
 }
 
 impl Chat {
@@ -181,6 +214,13 @@ impl Chat {
             fresh: true,
             ..Self::default()
         }
+    }
+
+    /// Sets how it is drawn.
+    #[must_use]
+    pub fn with_look(mut self, look: Look) -> Self {
+        self.look = look;
+        self
     }
 
     /// Whether nothing was said yet.
@@ -325,10 +365,11 @@ impl Chat {
 
     /// Forgets all blocks.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(
+        let (session, cwd) = (
             std::mem::take(&mut self.session),
             std::mem::take(&mut self.cwd),
         );
+        *self = Self::new(session, cwd).with_look(self.look);
     }
 }
 

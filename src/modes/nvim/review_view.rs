@@ -26,6 +26,8 @@ mod digest;
 mod model;
 mod words;
 
+pub use model::Limits;
+
 /// What has to be told to Lua, in order.
 enum Pending {
     /// The proposal as it is when the batch is made.
@@ -53,6 +55,7 @@ pub struct ReviewView {
     gate: Gate,
     workspace: Arc<EditorWorkspace>,
     cwd: PathBuf,
+    limits: Limits,
     outbox: Outbox,
     /// Itself, for the outbox to ask.
     me: Weak<Self>,
@@ -112,12 +115,14 @@ impl ReviewView {
         workspace: Arc<EditorWorkspace>,
         cwd: &Path,
         outbox: Outbox,
+        limits: Limits,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             gate,
             workspace,
             cwd: std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned()),
             outbox,
+            limits,
             me: me.clone(),
             state: Mutex::default(),
         })
@@ -263,6 +268,7 @@ impl ReviewView {
         let known = state.known.remove(&id).unwrap_or_default();
         let looked_at = &state.looked_at;
         let cx = model::Context {
+            limits: self.limits,
             cwd: &self.cwd,
             number,
             after,
@@ -344,7 +350,7 @@ impl ReviewView {
         let Some(proposal) = self.gate.proposal(id) else {
             return;
         };
-        let view = model::View::of(&proposal);
+        let view = model::View::of(&proposal, self.limits);
         let mut op = json!({"op": "review.text", "id": id.0, "version": proposal.version});
         if view == model::View::Digest || (plain && !with_base) {
             let digest = digest::digest(&proposal);

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chat_view::tool::State;
-use super::chat_view::{Chat, Kind, history};
+use super::chat_view::{Chat, Kind, Look, history};
 use super::face::{Answer, Answering, Face, notice};
 use super::json::{at, put};
 use super::outbox::{Outbox, Source};
@@ -31,6 +31,7 @@ pub struct Slot {
     pub cwd: PathBuf,
     /// Layout of its tree, as last asked for.
     pub(super) tree: Mutex<TreeView>,
+    look: Look,
     /// Entries of the chat drawn at once.
     most_entries: usize,
     outbox: Outbox,
@@ -98,6 +99,7 @@ impl Slot {
                 at(&face.config, "/ui/ascii") == true,
                 at(&face.config, "/tree/filter").as_str(),
             )),
+            look: Look::of(&face.config),
             most_entries: most_entries(&face.config),
             outbox: face.outbox.clone(),
             state: Mutex::default(),
@@ -214,7 +216,7 @@ impl Slot {
 
     fn load_history(self: &Arc<Self>, id: &str) {
         let (first, entries) = self.window(None);
-        let mut chat = Chat::new(id, self.cwd.to_string_lossy());
+        let mut chat = Chat::new(id, self.cwd.to_string_lossy()).with_look(self.look);
         chat.load(&entries, first);
         *self.chat.lock() = chat;
     }

@@ -268,7 +268,7 @@ fn branches_beside_are_found_from_anywhere() {
     assert_eq!(
         ways,
         [
-            "h: b d", "d: b f", "f: b -", "e: d -", "c: h f", "g: - d", "b: - h"
+            "h: b d", "d: b f", "f: b -", "e: d f", "c: h f", "g: - d", "b: - h"
         ]
     );
 }

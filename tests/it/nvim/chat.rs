@@ -492,7 +492,8 @@ async fn options_of_the_chat_and_announcements_have_their_effect() {
     .await;
     let nv = model
         .nvim(Options {
-            before: "vim.g.pi = { chat = { max_entries = 2, show_thinking = true },
+            before:
+                "vim.g.pi = { chat = { max_entries = 2, show_thinking = true, timestamps = false },
                 ui = { announce = true } }",
             ..Options::default()
         })
@@ -506,6 +507,8 @@ async fn options_of_the_chat_and_announcements_have_their_effect() {
     nv.command("Pi ask second").await;
     wait_chat(&nv, "answer two").await;
     wait_idle(&nv).await;
+    let chat = nv.lua(CHAT, json!(null)).await;
+    assert!(chat.as_str().unwrap().starts_with("You\nfirst"), "{chat}");
     let id = nv.eval("t:pi_session").await;
     nv.command("Pi restart").await;
     wait_chat(&nv, "earlier entries").await;

@@ -46,7 +46,7 @@ impl Chat {
     /// Draws entries above the first ones shown.
     pub fn prepend(&mut self, entries: &[Json], earlier: usize) {
         // The blocks below stay as they are: they may be newer than any list of entries.
-        let mut before = Self::new(self.session.clone(), self.cwd.clone());
+        let mut before = Self::new(self.session.clone(), self.cwd.clone()).with_look(self.look);
         before.show(entries);
         before.earlier = earlier;
         before.blocks.append(&mut self.blocks);

@@ -319,7 +319,7 @@ impl Chat {
         let id = format!("call:{call_id}");
         let tool = self.tools.entry(call_id.to_owned()).or_default();
         change(tool);
-        let new = tool.block(&id);
+        let new = tool.block(&id, self.look.output_lines);
         if !self.has(&id) {
             self.fold_now();
             self.put(new);
@@ -434,7 +434,11 @@ impl Chat {
     pub(super) fn message(&mut self, message: &Message, id: &str, entry: Option<&str>) {
         self.fold_now();
         let mut block = match message {
-            Message::User(user) => user_block(id, &user.content, user.timestamp),
+            Message::User(user) => user_block(
+                id,
+                &user.content,
+                if self.look.times { user.timestamp } else { 0 },
+            ),
             Message::BashExecution(bash) => {
                 let mut tool = ToolBlock {
                     name: "bash".into(),
@@ -444,7 +448,7 @@ impl Chat {
                 };
                 let failed = bash.exit_code.is_some_and(|code| code != 0);
                 tool.finish(bash.output.clone(), None, failed);
-                tool.block(id)
+                tool.block(id, self.look.output_lines)
             }
             Message::Custom(custom) if custom.display => {
                 Block::new(id, Kind::Note, lines(custom.content.text("\n").trim()))

@@ -8,8 +8,6 @@ use super::{Block, Kind, Mark};
 /// Most lines of output that are shown; of more, the first and last few.
 const OUTPUT_LIMIT: usize = 200;
 const OUTPUT_ENDS: usize = 20;
-/// Lines of output shown while a command runs.
-const LIVE_LINES: usize = 5;
 /// Longest command or pattern in a header.
 const SUMMARY_LIMIT: usize = 100;
 
@@ -93,8 +91,8 @@ impl ToolBlock {
     }
 
     /// Draws the block.
-    pub(super) fn block(&self, id: &str) -> Block {
-        let (lines, marks) = self.lines();
+    pub(super) fn block(&self, id: &str, live_lines: usize) -> Block {
+        let (lines, marks) = self.lines(live_lines);
         let mut block = Block::new(id, Kind::Tool, lines);
         block.marks = marks;
         block.closed = match self.state {
@@ -106,7 +104,7 @@ impl ToolBlock {
         block
     }
 
-    pub(super) fn lines(&self) -> (Vec<String>, Vec<Mark>) {
+    fn lines(&self, live_lines: usize) -> (Vec<String>, Vec<Mark>) {
         let mut header = Header::default();
         header.add(&self.name, "PiTool");
         header.add(&self.summary(), "PiToolOutput");
@@ -119,7 +117,7 @@ impl ToolBlock {
             marks.push(whole(lines.len(), "PiStatusAsk"));
             lines.push(hint.clone());
         }
-        self.body(&mut lines, &mut marks);
+        self.body(&mut lines, &mut marks, live_lines);
         (lines, marks)
     }
 
@@ -232,7 +230,7 @@ impl ToolBlock {
         self.details.as_ref()?.get("diff")?.as_str()
     }
 
-    fn body(&self, lines: &mut Vec<String>, marks: &mut Vec<Mark>) {
+    fn body(&self, lines: &mut Vec<String>, marks: &mut Vec<Mark>, live_lines: usize) {
         let failed = matches!(self.state, State::Fail | State::Rejected);
         if let Some(diff) = self.diff().filter(|_| !failed) {
             for line in cut(diff.lines().map(str::to_owned).collect()) {
@@ -262,7 +260,7 @@ impl ToolBlock {
         }
         let shown = match self.state {
             State::Running | State::Waits | State::Asks => {
-                let hidden = output.len().saturating_sub(LIVE_LINES);
+                let hidden = output.len().saturating_sub(live_lines);
                 output.into_iter().skip(hidden).collect()
             }
             _ => cut(output),

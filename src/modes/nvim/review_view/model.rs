@@ -5,13 +5,47 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::super::json::at;
 use super::words;
 use crate::review::{ChangeTool, Hunk, HunkState, Proposal, ProposalState};
 use crate::workspace::Origin;
 
-/// Above one of these a text is shown as an extract, without word marks.
-const MAX_BYTES: usize = 2_000_000;
-const MAX_LINES: usize = 20_000;
+/// Above one of these a text is shown as an extract, without word marks: the options `review.max_bytes` and
+/// `review.max_lines`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes.
+    pub bytes: usize,
+    /// Most lines.
+    pub lines: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bytes: 2_000_000,
+            lines: 20_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Reads them from the plugin's options.
+    pub fn of(config: &Value) -> Self {
+        let number = |pointer: &str, default| {
+            let value = at(config, pointer).as_u64();
+            value
+                .and_then(|it| usize::try_from(it).ok())
+                .unwrap_or(default)
+        };
+        let default = Self::default();
+        Self {
+            bytes: number("/review/max_bytes", default.bytes),
+            lines: number("/review/max_lines", default.lines),
+        }
+    }
+}
+
 const MAX_LINE_BYTES: usize = 10_000;
 
 /// Which view suits a proposal.
@@ -35,9 +69,12 @@ impl View {
     }
 
     /// Returns the view of a proposal.
-    pub(super) fn of(proposal: &Proposal) -> Self {
+    pub(super) fn of(proposal: &Proposal, limits: Limits) -> Self {
         let texts = [base_bytes(proposal), target_bytes(proposal)];
-        if texts.iter().any(|text| is_binary(text) || is_huge(text)) {
+        if texts
+            .iter()
+            .any(|text| is_binary(text) || is_huge(text, limits))
+        {
             return Self::Digest;
         }
         match proposal.base.as_ref().map(|base| &base.origin) {
@@ -61,9 +98,9 @@ pub(super) fn is_binary(text: &[u8]) -> bool {
     bare || text.contains(&0) || std::str::from_utf8(text).is_err()
 }
 
-fn is_huge(text: &[u8]) -> bool {
-    text.len() > MAX_BYTES
-        || text.iter().filter(|byte| **byte == b'\n').count() > MAX_LINES
+fn is_huge(text: &[u8], limits: Limits) -> bool {
+    text.len() > limits.bytes
+        || text.iter().filter(|byte| **byte == b'\n').count() > limits.lines
         || text
             .split(|byte| *byte == b'\n')
             .any(|line| line.len() > MAX_LINE_BYTES)
@@ -91,6 +128,8 @@ pub(super) fn shown(line: &[u8], crlf: bool) -> String {
 
 /// What the view knows beside the proposal.
 pub(super) struct Context<'a> {
+    /// How large a text may be to be shown whole.
+    pub(super) limits: Limits,
     /// Directory paths are shown relative to.
     pub(super) cwd: &'a Path,
     /// Running number of the change in its session.
@@ -125,7 +164,7 @@ pub(super) fn proposal(proposal: &Proposal, cx: &Context<'_>) -> Value {
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     let (base, target) = (base_bytes(proposal), target_bytes(proposal));
-    let view = View::of(proposal);
+    let view = View::of(proposal, cx.limits);
     let missing = proposal
         .base
         .as_ref()
@@ -381,6 +420,7 @@ mod tests {
 
     fn check(change: &Proposal, known: bool, expect: Expect) {
         let cx = Context {
+            limits: Limits::default(),
             cwd: Path::new("/p"),
             number: 2,
             after: None,
@@ -423,16 +463,16 @@ mod tests {
     #[test]
     fn new_and_unreadable_files_have_views_of_their_own() {
         let new = change("", "x\n", Origin::Missing, hunk("", "x\n"));
-        assert_eq!(View::of(&new), View::Proposal);
+        assert_eq!(View::of(&new, Limits::default()), View::Proposal);
         let binary = change("a\0", "b\0", Origin::Disk, hunk("a\0", "b\0"));
-        assert_eq!(View::of(&binary), View::Digest);
+        assert_eq!(View::of(&binary, Limits::default()), View::Digest);
         let mac = change("a\rb\r", "a\rc\r", Origin::Disk, hunk("a\rb\r", "a\rc\r"));
-        assert_eq!(View::of(&mac), View::Digest);
+        assert_eq!(View::of(&mac, Limits::default()), View::Digest);
         let long = "x".repeat(MAX_LINE_BYTES + 1);
         let huge = change("a\n", &long, Origin::Disk, hunk("a\n", &long));
-        assert_eq!(View::of(&huge), View::Digest);
+        assert_eq!(View::of(&huge, Limits::default()), View::Digest);
         let plain = change("a\n", "b\n", Origin::Disk, hunk("a\n", "b\n"));
-        assert_eq!(View::of(&plain), View::Inline);
+        assert_eq!(View::of(&plain, Limits::default()), View::Inline);
     }
 
     #[test]

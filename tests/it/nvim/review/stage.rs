@@ -9,7 +9,7 @@ use pi_nvim::ai::Block;
 use pi_nvim::modes::nvim::editor::Editor;
 use pi_nvim::modes::nvim::face::{Panel as _, Request};
 use pi_nvim::modes::nvim::outbox::Outbox;
-use pi_nvim::modes::nvim::review_view::ReviewView;
+use pi_nvim::modes::nvim::review_view::{Limits, ReviewView};
 use pi_nvim::modes::nvim::workspace::EditorWorkspace;
 use pi_nvim::review::gate::{Gate, GateConfig, Reviewer};
 use pi_nvim::review::{Change, ChangeResult, ChangeTool, Planned, ReviewMode};
@@ -66,7 +66,13 @@ impl Stage {
             ..GateConfig::new(workspace.clone(), &nv.cwd)
         });
         let outbox = Outbox::default();
-        let view = ReviewView::new(gate.clone(), workspace, &nv.cwd, outbox.clone());
+        let view = ReviewView::new(
+            gate.clone(),
+            workspace,
+            &nv.cwd,
+            outbox.clone(),
+            Limits::default(),
+        );
         tokio::spawn(view.clone().run());
         tokio::spawn(outbox.run(editor.clone()));
         let errors = Arc::new(Mutex::new(Vec::new()));
