@@ -259,8 +259,7 @@ impl TreeView {
     }
 
     /// Returns the row where the previous or next branch beside an entry ends. From the end of a branch the way back leads
-    /// to where it begins: its branch point. Without a
-    /// next branch the way on leads to the end of the first below.
+    /// to where it begins: its branch point. Without a next branch the way on leads to the end of the first below.
     pub fn beside(&self, session: &Session, id: &str, next: bool) -> Option<usize> {
         let row = self.row_of(session, id)?;
         let start = *self.shown.get(row)?;
