@@ -29,7 +29,7 @@ lint: ## formatters, clippy, Lua types, docs, licences
 fmt: ## format Rust and Lua
 	@scripts/setup.sh stylua
 	cargo fmt
-	"$$PI_NVIM_TOOLS/npm/node_modules/.bin/stylua" lua plugin tests
+	"$$PI_NVIM_TOOLS/npm/node_modules/.bin/stylua" lua plugin scripts
 
 conformance: ## run the recorded cases and print `area passed of all, n deliberate differences`
 	@scripts/setup.sh nvim nextest

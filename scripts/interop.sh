@@ -2,7 +2,7 @@
 # Programs of others against ours: independent mock model servers, the vendors' own types, the reference program.
 # A part whose programs cannot be installed is skipped with a line.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 export PI_NVIM_TOOLS=${PI_NVIM_TOOLS:-$PWD/.tools}
 cargo build --locked --quiet || exit 1
 status=0

@@ -6,7 +6,7 @@ tools=${PI_NVIM_TOOLS:-$PWD/.tools}
 step() { echo "lint: $*"; }
 
 step "rustfmt";  cargo fmt --check
-step "stylua";   "$tools/npm/node_modules/.bin/stylua" --check lua plugin
+step "stylua";   "$tools/npm/node_modules/.bin/stylua" --check lua plugin scripts
 step "shell";    "$tools/py/bin/shellcheck" -S warning .ci/run scripts/*.sh
 step "clippy";   cargo clippy --locked --all-targets --all-features -- -D warnings
 step "rustdoc";  RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --all-features --quiet

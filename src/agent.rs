@@ -1,6 +1,6 @@
 //! The loop: model turn, tool calls, results, next turn. Knows no files, no sessions and no editor.
 //!
-//! Entry points: [`run`] and [`resume`] (the loop), [`RunHost`] (who runs it), [`Tool`] (what it can run).
+//! Entry points: [`run()`] and [`resume`] (the loop), [`RunHost`] (who runs it), [`Tool`] (what it can run).
 
 pub mod arguments;
 mod batch;

@@ -20,7 +20,8 @@ local function usage(pid)
   local stat = vim.fn.readfile('/proc/' .. pid .. '/stat')[1]:gsub('^.*%) ', '')
   local fields = vim.split(stat, ' ')
   local status = table.concat(vim.fn.readfile('/proc/' .. pid .. '/status'), '\n')
-  return (tonumber(fields[12]) + tonumber(fields[13])) / 100, tonumber(status:match('VmRSS:%s+(%d+)')) / 1024
+  return (tonumber(fields[12]) + tonumber(fields[13])) / 100,
+    tonumber(status:match('VmRSS:%s+(%d+)')) / 1024
 end
 
 ---CPU nanoseconds the scheduler counted: finer than the ticks of `stat`.

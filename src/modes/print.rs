@@ -1,6 +1,6 @@
 //! Print and JSON modes: some prompts, each run to its end, then out.
 //!
-//! Entry points: [`print`] (the text of the last answer) and [`json`] (every event as a line).
+//! Entry points: [`print()`] (the text of the last answer) and [`json`] (every event as a line).
 
 use std::io;
 use std::sync::Arc;

@@ -160,7 +160,7 @@ fn listed_differences(area: &str, part: &str) -> BTreeSet<String> {
                 names.insert(name.clone());
             }
             Value::Array(list) => {
-                names.extend(list.iter().map(|name| name.as_str().unwrap().to_owned()))
+                names.extend(list.iter().map(|name| name.as_str().unwrap().to_owned()));
             }
             other => panic!("{other} is no case name"),
         }

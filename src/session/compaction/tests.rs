@@ -141,7 +141,7 @@ async fn a_split_turn_asks_twice_history_first_and_adds_up() {
     ] {
         assert!(history.contains(heading), "{heading}");
     }
-    assert!(prefix.starts_with("# Conversation\n\n[User]: do the long thing"));
+    assert!(prefix.starts_with("# Conversation\n[User]: do the long thing"));
     for heading in [
         "# Instructions",
         "## Original Request",

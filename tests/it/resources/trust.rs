@@ -180,7 +180,7 @@ fn an_answer_counts_at_the_next_reload() {
         rules.again(&places, &cwd, Trust::Untrusted),
         Trust::Untrusted
     );
-    rules.clone().answer(&cwd, true);
+    rules.answer(&cwd, true);
     assert_eq!(rules.again(&places, &cwd, Trust::Untrusted), Trust::Trusted);
     rules.answer(&cwd, false);
     assert_eq!(rules.again(&places, &cwd, Trust::Trusted), Trust::Untrusted);

@@ -484,7 +484,7 @@ async fn the_session_is_told_in_variables() {
     assert_eq!(
         text(&outcome)
             .lines()
-            .filter(|line| !line.starts_with("PI_NVIM"))
+            .filter(|line| !line.starts_with("PI_NVIM") && !line.starts_with("PI_CODING"))
             .collect::<Vec<_>>(),
         [
             "PI_MODEL=m",
