@@ -550,12 +550,13 @@ async fn what_calls_changed_is_put_back_by_review_also_after_a_restart() {
     );
     let open: Vec<_> = desk.gate.proposals(None).iter().map(|it| it.id).collect();
     // Waiting for the one proposal must not eat the note about the other.
-    let _notes = desk.gate.subscribe();
+    let notes = desk.gate.subscribe();
     desk.act(ReviewAction::AcceptAll { session: None });
     for id in open {
         desk.until(id, "restored", |it| it.state == ProposalState::Done)
             .await;
     }
+    desk.events = notes;
     for _ in 0..2 {
         desk.event(|event| matches!(event, ReviewEvent::ModelNote { .. }))
             .await;
