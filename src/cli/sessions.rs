@@ -29,7 +29,7 @@ impl From<SessionChoice> for Chosen {
 /// Chooses by the arguments.
 ///
 /// # Errors
-/// A session that cannot be found or forked; the line is complete, `Error: ` does not belong before it.
+/// One line about a session that cannot be found or forked.
 pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen, String> {
     let cli = &startup.cli;
     if cli.no_session {
