@@ -3,8 +3,8 @@
 //!
 //! Every line of the files names who put it there: `L` lines were there before, `c<call>h<hunk>` came from a call, `t` was
 //! typed, `d` was written by another program, so that whatever is lost or doubled shows. A failing case prints its seed;
-//! `PI_NVIM_SEED` runs that one alone, `PI_NVIM_CASES` sets how many are run; a million of them:
-//! `PI_NVIM_CASES=1000000 cargo nextest run --test it -E 'test(/^gate::random/)'`.
+//! `PI_NVIM_SEED` runs that one alone, `PI_NVIM_CASES` sets how many are run; a million of them (not with nextest, which
+//! ends what takes minutes): `PI_NVIM_CASES=1000000 cargo test --test it gate::random`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
