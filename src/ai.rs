@@ -5,6 +5,7 @@
 
 pub mod auth;
 pub mod catalogue;
+pub mod choice;
 pub mod config_value;
 pub mod cost;
 mod credentials;

@@ -7,9 +7,10 @@
 use secrecy::SecretString;
 
 use pi_nvim::ai::ThinkingLevel;
+use pi_nvim::ai::choice::Wanted;
+use pi_nvim::ai::patterns::CliFlags;
 
 mod actions;
-mod choose;
 pub(crate) mod docs;
 mod export;
 pub(crate) mod flags;
@@ -373,6 +374,25 @@ impl Cli {
         match word.strip_prefix('@') {
             Some(file) => self.files.push(file.to_owned()),
             None => self.messages.push(word),
+        }
+    }
+
+    /// Whether Neovim is the face, and not a command that only looks something up.
+    pub(crate) fn is_for_editor(&self) -> bool {
+        self.action.is_none() && (self.mode == Mode::Nvim || self.attach.is_some())
+    }
+
+    /// Returns what the arguments say about models.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted {
+            flags: CliFlags {
+                provider: self.provider.clone(),
+                model: self.model.clone(),
+                has_thinking: self.thinking.is_some(),
+                has_api_key: self.api_key.is_some(),
+            },
+            thinking: self.thinking,
+            patterns: self.models.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
         return code;
     }
     let done = match cli::parse(std::env::args().skip(1)) {
-        Ok(cli) if cli.mode == cli::Mode::Nvim || cli.attach.is_some() => nvim_mode::run(cli),
+        Ok(cli) if cli.is_for_editor() => nvim_mode::run(cli),
         Ok(cli) => return cli::run::run(cli),
         Err(line) => Err(line),
     };

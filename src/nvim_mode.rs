@@ -35,6 +35,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), String> {
 }
 
 fn setup(cli: Cli) -> Result<Setup, String> {
+    if let Some(error) = cli.unclaimed_error() {
+        return Err(error);
+    }
     let cwd = std::env::current_dir().map_err(|error| format!("current directory: {error}"))?;
     let places = Places::from_env(|name| std::env::var_os(name), &cwd);
     let registry =
@@ -45,11 +48,9 @@ fn setup(cli: Cli) -> Result<Setup, String> {
         registry.register("scripted", Arc::new(scripted_demo()), vec![model.clone()]);
         Some(Arc::new(model))
     } else {
-        match (&cli.provider, &cli.model) {
-            (Some(provider), Some(id)) => registry.find(provider, id),
-            _ => None,
-        }
+        None
     };
+    let wanted = cli.wanted();
     Ok(Setup {
         places,
         registry,
@@ -65,7 +66,8 @@ fn setup(cli: Cli) -> Result<Setup, String> {
             no_context_files: cli.no_context_files,
         },
         model,
-        thinking: cli.thinking,
+        wanted,
+        api_key: cli.api_key,
         session_dir: cli.session_dir,
         trust: cli.trust,
         guard: std::env::current_exe().ok(),

@@ -18,4 +18,4 @@ pub mod tree_view;
 pub mod wire;
 
 pub use protocol::{Command, CommandError, Event, NoticeLevel};
-pub use runtime::{Models, Runtime, RuntimeConfig, SessionChoice};
+pub use runtime::{Models, Runtime, RuntimeConfig, ScopedModels, SessionChoice};

@@ -129,16 +129,20 @@ local function sender(how)
       text = text .. '\n\n' .. at
     end
     open(nil, function()
-      ask('prompt.send', {
+      require('pi.session').request('prompt.send', {
         text = text,
         how = how,
         context = require('pi.context').gather(text),
-      }, function(result)
-        -- A review waits: the person decides in the prompt what becomes of the text.
-        if type(result) == 'table' and result.talk_back then
+      }, function(err, result)
+        complain(err)
+        -- What could not be sent is not lost, and when a review waits the person decides in the prompt what becomes of it.
+        local talk_back = type(result) == 'table' and result.talk_back
+        if err or talk_back then
           require('pi.prompt').insert(text)
+        end
+        if talk_back then
           require('pi.window').focus('prompt', false)
-          notice.say(result.talk_back)
+          notice.say(talk_back)
         end
       end)
     end)

@@ -68,22 +68,36 @@ pub fn is_overflow_text(text: &str, provider: &str) -> bool {
     matches(&OVERFLOW) || (provider == "cerebras" && matches(&NO_BODY))
 }
 
-/// Whether an answer shows an overflow, also one the server did not report: a prompt above the window, or no room for an
-/// answer. `context_window` 0 = unknown.
+/// Whether an answer says, in either way, that the context was too big. `context_window` 0 = unknown.
 pub fn is_overflow(message: &AssistantMessage, context_window: u64) -> bool {
-    let prompt = message.usage.input + message.usage.cache_read;
+    is_overflow_error(message) || is_silent_overflow(message, context_window)
+}
+
+/// Whether the request failed because the prompt was too long.
+pub fn is_overflow_error(message: &AssistantMessage) -> bool {
+    let text = message.error_message.as_deref();
+    message.stop_reason == StopReason::Error
+        && text.is_some_and(|text| is_overflow_text(text, &message.provider))
+}
+
+/// Whether the answer was accepted although the prompt cannot have fit: it was above the window (some providers cut it
+/// silently), or left no room for an answer. `context_window` 0 = unknown.
+pub fn is_silent_overflow(message: &AssistantMessage, context_window: u64) -> bool {
+    let prompt = message.usage.input.saturating_add(message.usage.cache_read);
     match message.stop_reason {
-        StopReason::Error => message
-            .error_message
-            .as_deref()
-            .is_some_and(|text| is_overflow_text(text, &message.provider)),
-        StopReason::Stop => context_window > 0 && prompt > context_window,
+        _ if context_window == 0 => false,
+        StopReason::Stop => prompt > context_window,
+        // 99 % of the window, without floats.
         StopReason::Length => {
-            let full = prompt as f64 >= 0.99 * context_window as f64;
-            context_window > 0 && message.usage.output == 0 && full
+            message.usage.output == 0 && u128::from(prompt) * 100 >= u128::from(context_window) * 99
         }
         _ => false,
     }
+}
+
+/// Whether an answer was cut below the model's own output limit: the window left no more room.
+pub fn is_recoverable_length(message: &AssistantMessage, max_output: u64) -> bool {
+    message.stop_reason == StopReason::Length && message.usage.output < max_output
 }
 
 #[cfg(test)]

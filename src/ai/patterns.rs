@@ -397,10 +397,10 @@ pub struct CliChoice {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
     /// Nobody knows the provider.
-    #[error("unknown provider `{0}`; `pi-nvim models` lists the known ones")]
+    #[error("Unknown provider \"{0}\". Use --list-models to see available providers and models.")]
     UnknownProvider(String),
     /// Several providers have it.
-    #[error("model `{text}` is offered by several providers: {candidates}; write one of these")]
+    #[error("Model \"{text}\" is offered by several providers: {candidates}. Write one of these.")]
     Ambiguous {
         /// As written.
         text: String,
@@ -408,7 +408,7 @@ pub enum ChoiceError {
         candidates: String,
     },
     /// Nobody has it.
-    #[error("model `{0}` is not known; write provider/id for one that is not in the list")]
+    #[error("Model \"{0}\" not found. Use --list-models to see available models.")]
     NotFound(String),
     /// There are no models at all.
     #[error("there are no models; check models.json")]

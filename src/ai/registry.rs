@@ -263,18 +263,6 @@ impl ModelRegistry {
         }
     }
 
-    /// Returns the model to start with when nobody names one: the first default of a provider with credentials, else the
-    /// first model that can be used.
-    pub fn usual_model(&self) -> Option<Arc<Model>> {
-        let available = self.available();
-        super::patterns::initial(
-            &available,
-            &|_| true,
-            &super::patterns::StartPreferences::default(),
-        )
-        .0
-    }
-
     /// Adds an API that another part of the program answers, with models that no list shows.
     pub fn register(&self, api: &str, provider: Arc<dyn Provider>, models: Vec<Model>) {
         let mut added = self.services.added.lock();

@@ -1,17 +1,18 @@
 //! Which session the arguments name.
 
+use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use pi_nvim::files::agent_dir::resolve_path;
 use pi_nvim::resources::Resources;
 use pi_nvim::session::SessionChoice;
 use pi_nvim::session::fork::fork_from;
-use pi_nvim::session::listing::read_header;
+use pi_nvim::session::listing::{Resolved, SessionDir, resolve};
 use pi_nvim::session::store::Start;
 use serde_json::Value;
 
-use super::say;
 use super::start::Startup;
+use super::{Mode, say};
 
 /// The session to open, and the id a new one gets.
 pub(crate) struct Chosen {
@@ -28,41 +29,44 @@ impl From<SessionChoice> for Chosen {
 /// Chooses by the arguments.
 ///
 /// # Errors
-/// A session that cannot be found or forked; the line is complete, `Error: ` does not belong before it.
+/// One line about a session that cannot be found or forked.
 pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen, String> {
     let cli = &startup.cli;
-    let setting = resources.settings.effective().get("sessionDir");
-    let dir = startup.places.sessions_for(
-        &startup.cwd,
-        cli.session_dir.as_deref(),
-        setting.and_then(Value::as_str),
-    );
     if cli.no_session {
         return Ok(SessionChoice::InMemory.into());
     }
+    let (places, cwd) = (&startup.places, &startup.cwd);
+    let setting = resources.settings.effective().get("sessionDir");
+    let given = places.sessions_for(
+        cwd,
+        cli.session_dir.as_deref(),
+        setting.and_then(Value::as_str),
+    );
+    let dir = SessionDir::new(&places.agent_dir, cwd, Some(&given));
     if let Some(wanted) = &cli.fork {
-        let source = find(startup, &dir, wanted)?;
-        if let Some(id) = cli
-            .session_id
-            .as_deref()
-            .filter(|id| by_id(&dir, id).is_some())
-        {
+        let id = cli.session_id.as_deref();
+        if let Some(id) = id.filter(|id| dir.find_by_id(cwd, id).is_some()) {
             return Err(format!("Session already exists with id '{id}'"));
         }
-        let start = Start {
-            id: cli.session_id.clone(),
-            ..Start::default()
+        let source = match find(startup, &dir, wanted)? {
+            Hit::Here(path) | Hit::Elsewhere { path, .. } => path,
         };
-        let copy =
-            fork_from(&source, &dir, &startup.cwd, start).map_err(|error| error.to_string())?;
-        let file = copy.file().map(ToOwned::to_owned);
-        return Ok(SessionChoice::Open(file.unwrap_or_default()).into());
+        return fork(startup, &dir, &source, id);
     }
     if let Some(wanted) = &cli.session {
-        return Ok(SessionChoice::Open(find(startup, &dir, wanted)?).into());
+        return match find(startup, &dir, wanted)? {
+            Hit::Here(path) => Ok(SessionChoice::Open(path).into()),
+            Hit::Elsewhere { path, cwd: other } if may_fork(cli.mode, wanted, &other) => {
+                fork(startup, &dir, &path, None)
+            }
+            Hit::Elsewhere { path, cwd: other } => Err(format!(
+                "Session '{wanted}' belongs to another project ({other}); copy it into this one with --fork {}",
+                path.display()
+            )),
+        };
     }
     if let Some(id) = &cli.session_id {
-        return Ok(match by_id(&dir, id) {
+        return Ok(match dir.find_by_id(cwd, id) {
             Some(path) => SessionChoice::Open(path).into(),
             None => {
                 say::warning(&format!(
@@ -81,39 +85,53 @@ pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen,
     Ok(SessionChoice::New.into())
 }
 
-/// The file a path, an id or the beginning of an id names: in this folder, then in all folders.
-fn find(startup: &Startup, dir: &Path, wanted: &str) -> Result<PathBuf, String> {
-    if wanted.contains(['/', '\\']) || wanted.ends_with(".jsonl") {
-        return Ok(resolve_path(wanted, &startup.cwd, &startup.places.home));
-    }
-    if let Some(path) = by_id(dir, wanted) {
-        return Ok(path);
-    }
-    let all = startup.places.agent_dir.join("sessions");
-    let folders = std::fs::read_dir(&all).into_iter().flatten().flatten();
-    let elsewhere = folders
-        .filter_map(|folder| by_id(&folder.path(), wanted))
-        .next();
-    match elsewhere {
-        Some(path) => Err(format!(
-            "Session '{wanted}' belongs to another project; copy it into this one with --fork {}",
-            path.display()
-        )),
-        None => Err(format!("No session found matching '{wanted}'")),
+/// A session that an argument names.
+enum Hit {
+    Here(PathBuf),
+    Elsewhere { path: PathBuf, cwd: String },
+}
+
+fn find(startup: &Startup, dir: &SessionDir, wanted: &str) -> Result<Hit, String> {
+    let places = &startup.places;
+    let all = places.agent_dir.join("sessions");
+    match resolve(wanted, dir, &all, &startup.cwd) {
+        Resolved::File(path) => {
+            let path = resolve_path(&path.to_string_lossy(), &startup.cwd, &places.home);
+            Ok(Hit::Here(path))
+        }
+        Resolved::Elsewhere { path, cwd } => Ok(Hit::Elsewhere { path, cwd }),
+        Resolved::Nothing => Err(format!("No session found matching '{wanted}'")),
     }
 }
 
-/// The session of a folder with this id, else with an id that begins so.
-fn by_id(dir: &Path, wanted: &str) -> Option<PathBuf> {
-    let mut found: Vec<(String, PathBuf)> = std::fs::read_dir(dir)
-        .ok()?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|ext| ext == "jsonl"))
-        .filter_map(|path| Some((read_header(&path)?.id().to_owned(), path)))
-        .collect();
-    found.sort_by(|a, b| b.1.cmp(&a.1));
-    let exact = found.iter().find(|(id, _)| id == wanted);
-    let begins = || found.iter().find(|(id, _)| id.starts_with(wanted));
-    exact.or_else(begins).map(|(_, path)| path.clone())
+/// Copies a session into the folder of this project.
+fn fork(
+    startup: &Startup,
+    dir: &SessionDir,
+    source: &Path,
+    id: Option<&str>,
+) -> Result<Chosen, String> {
+    let start = Start {
+        id: id.map(str::to_owned),
+        ..Start::default()
+    };
+    let copy = fork_from(source, &dir.path, &startup.cwd, start);
+    let copy = copy.map_err(|error| error.to_string())?;
+    let file = copy.file().map(ToOwned::to_owned);
+    Ok(SessionChoice::Open(file.unwrap_or_default()).into())
+}
+
+/// Asks whether a session of another project is to be copied into this one. Nobody can be asked where stdin is no
+/// terminal or carries a protocol.
+fn may_fork(mode: Mode, wanted: &str, other: &str) -> bool {
+    let stdin = std::io::stdin();
+    if mode == Mode::Rpc || !stdin.is_terminal() || !std::io::stderr().is_terminal() {
+        return false;
+    }
+    say::line(&format!(
+        "Session '{wanted}' belongs to another project ({other}). Copy it into this one? [y/N]"
+    ));
+    let mut answer = String::new();
+    let read = stdin.lock().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pi_nvim::ai::choice::choose;
 use pi_nvim::ai::http::{EnvLookup, HttpSettings};
-use pi_nvim::ai::{Model, ModelRegistry, RequestOptions};
+use pi_nvim::ai::{ModelRegistry, RequestOptions};
 use pi_nvim::extensions::{Hooks, NoHooks};
 use pi_nvim::files::agent_dir::Places;
 use pi_nvim::resources::settings::Trust;
 use pi_nvim::resources::trust::{TrustRules, Verdict, not_used};
 use pi_nvim::resources::{LoadOptions, ResourceFlags, Resources};
 use pi_nvim::review::gate::{Gate, GateConfig, Reviewer};
-use pi_nvim::session::{CommandError, Models, Runtime, RuntimeConfig};
+use pi_nvim::session::{CommandError, Runtime, RuntimeConfig, ScopedModels};
 use pi_nvim::tools::{self, ToolEnv, ToolOptions};
 use pi_nvim::workspace::Workspace;
 use pi_nvim::workspace::disk::DiskWorkspace;
 use serde_json::Value;
 
-use super::choose::{self, Choice};
 use super::{Cli, HeadlessReview, ToolSelection, say};
 
 /// What all sessions of the process share.
@@ -130,15 +130,13 @@ impl Startup {
         let settings = resources.settings.effective().clone();
         self.registry
             .configure(HttpSettings::from_settings(&settings));
-        let Choice {
-            model,
-            level,
-            scope,
-            warnings,
-        } = choose::choose(&self.cli, &self.registry, &settings).map_err(CommandError)?;
-        for warning in warnings {
-            say::warning(&warning);
+        let continuing = chosen.session.is_old();
+        let choice = choose(&self.cli.wanted(), &self.registry, &settings, continuing)
+            .map_err(|error| CommandError(error.to_string()))?;
+        for warning in &choice.warnings {
+            say::warning(warning);
         }
+        let model = choice.model;
         if let (Some(key), Some(model)) = (&self.cli.api_key, &model) {
             self.registry.set_runtime_key(&model.provider, key.clone());
         }
@@ -160,12 +158,15 @@ impl Startup {
             session_name: self.cli.name.clone(),
             provider: self.registry.provider(),
             options: RequestOptions::from_settings(&settings),
-            models: Arc::new(Choosable {
+            models: Arc::new(ScopedModels {
                 registry: self.registry.clone(),
-                scope,
+                scope: choice.scope,
             }),
             model,
-            thinking: level,
+            thinking: choice.level,
+            model_fixed: self.cli.model.is_some(),
+            thinking_fixed: self.cli.thinking.is_some(),
+            warnings: Vec::new(),
             tools,
             active_tools: Some(self.active_tools(&names, &settings)),
             tools_fixed: self.cli.tools.is_some()
@@ -247,25 +248,5 @@ fn matches(pattern: &str, name: &str) -> bool {
                 .filter_map(|at| rest.get(at..))
                 .any(|rest| matches(tail, rest))
         }
-    }
-}
-
-/// The registry with the models that cycling goes through.
-struct Choosable {
-    registry: ModelRegistry,
-    scope: Option<Vec<Arc<Model>>>,
-}
-
-impl Models for Choosable {
-    fn available(&self) -> Vec<Arc<Model>> {
-        self.registry.available()
-    }
-
-    fn scoped(&self) -> Option<Vec<Arc<Model>>> {
-        self.scope.clone()
-    }
-
-    fn check_credentials(&self, model: &Model) -> Result<(), String> {
-        self.registry.why_unusable(model).map_or(Ok(()), Err)
     }
 }

@@ -6,7 +6,6 @@
 
 pub mod decide;
 pub mod files;
-pub mod overflow;
 pub mod prepare;
 pub mod prompts;
 pub mod serialise;

@@ -53,7 +53,7 @@ use crate::tools::{self, ToolEnv, ToolOptions};
 use crate::workspace::Workspace;
 use crate::workspace::disk::DiskWorkspace;
 
-pub use self::models::Models;
+pub use self::models::{Models, ScopedModels};
 
 /// Which session to begin with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,6 +67,13 @@ pub enum SessionChoice {
     Open(PathBuf),
     /// The most recent one of the directory, else a new one.
     Continue,
+}
+
+impl SessionChoice {
+    /// Whether it means a session from before.
+    pub fn is_old(&self) -> bool {
+        matches!(self, Self::Open(_) | Self::Continue)
+    }
 }
 
 /// What a runtime needs. Everything is given: nothing is read from the environment.
@@ -91,6 +98,12 @@ pub struct RuntimeConfig {
     pub model: Option<Arc<Model>>,
     /// Thinking level of a new session, before clamping to the model; settings decide when absent.
     pub thinking: Option<ThinkingLevel>,
+    /// Whether `model` also holds for an old session, which has its own.
+    pub model_fixed: bool,
+    /// Whether `thinking` also holds for an old session, which has its own.
+    pub thinking_fixed: bool,
+    /// Told as warnings when the session begins.
+    pub warnings: Vec<String>,
     /// Tools, in the order in which the model is told of them.
     pub tools: Vec<Arc<dyn Tool>>,
     /// Names of the tools that are active at first; all when absent.
@@ -144,6 +157,9 @@ impl RuntimeConfig {
             models: Arc::new(vec![Arc::clone(&model)]),
             model: Some(model),
             thinking: None,
+            model_fixed: false,
+            thinking_fixed: false,
+            warnings: Vec::new(),
             tools: tools::builtin(env.clone()),
             active_tools: Some(tools::DEFAULT_TOOLS.map(ToOwned::to_owned).to_vec()),
             tools_fixed: false,
@@ -201,6 +217,9 @@ impl Runtime {
         let name = config.session_name.clone();
         let core = Core::new(config, state);
         core.with(|state| {
+            for warning in &core.config.warnings {
+                core.notice(NoticeLevel::Warning, warning.clone());
+            }
             for diagnostic in &state.resources.diagnostics {
                 core.notice(NoticeLevel::Warning, diagnostic.message.clone());
             }

@@ -6,4 +6,5 @@ mod mock;
 mod pattern;
 mod process;
 mod sdk;
+mod sessions;
 mod wire;

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use secrecy::SecretString;
 use serde_json::Value as Json;
 
 use super::json::at;
+use crate::ai::choice::{Wanted, choose};
 use crate::ai::http::HttpSettings;
 use crate::ai::registry::ModelRegistry;
-use crate::ai::{Model, RequestOptions, ThinkingLevel};
+use crate::ai::{Model, RequestOptions};
 use crate::extensions::NoHooks;
 use crate::files::agent_dir::Places;
 use crate::resources::settings::{Settings, Trust};
@@ -16,7 +18,7 @@ use crate::resources::trust::{TrustRules, Verdict};
 use crate::resources::{LoadOptions, ResourceFlags, Resources};
 use crate::review::ReviewMode;
 use crate::review::gate::{Gate, GateConfig, Reviewer, Rule};
-use crate::session::{CommandError, Runtime, RuntimeConfig, SessionChoice};
+use crate::session::{CommandError, Runtime, RuntimeConfig, ScopedModels, SessionChoice};
 use crate::tools::{self, ToolEnv, ToolOptions};
 use crate::workspace::Workspace;
 
@@ -28,10 +30,12 @@ pub struct Setup {
     pub registry: ModelRegistry,
     /// Flags about resources.
     pub flags: ResourceFlags,
-    /// Model to begin with instead of the one the settings name.
+    /// Model to begin with instead of one that is chosen by `wanted` and the settings.
     pub model: Option<Arc<Model>>,
-    /// Thinking level to begin with.
-    pub thinking: Option<ThinkingLevel>,
+    /// What the command line says about models.
+    pub wanted: Wanted,
+    /// `--api-key`: for the provider of the model to begin with.
+    pub api_key: Option<SecretString>,
     /// `--session-dir`.
     pub session_dir: Option<String>,
     /// What to think of a project's own resources, for this process.
@@ -118,8 +122,19 @@ impl Opener {
             flags: self.setup.flags.clone(),
         };
         let resources = Resources::load(&load);
-        let model = self.model(&resources);
         let settings = &resources.settings;
+        let setup = &self.setup;
+        let choice = choose(
+            &setup.wanted,
+            &setup.registry,
+            settings.effective(),
+            session.is_old(),
+        )
+        .map_err(|error| CommandError(error.to_string()))?;
+        let model = setup.model.clone().or(choice.model);
+        if let (Some(key), Some(model)) = (&setup.api_key, &model) {
+            setup.registry.set_runtime_key(&model.provider, key.clone());
+        }
         let http = HttpSettings::from_settings(settings.effective());
         self.setup.registry.configure(http);
         let options = ToolOptions {
@@ -145,9 +160,16 @@ impl Opener {
             session_name: None,
             provider: self.setup.registry.provider(),
             options: RequestOptions::from_settings(resources.settings.effective()),
-            models: Arc::new(self.setup.registry.clone()),
+            models: Arc::new(ScopedModels {
+                registry: self.setup.registry.clone(),
+                scope: choice.scope,
+            }),
             model,
-            thinking: self.setup.thinking,
+            thinking: choice.level,
+            // Old sessions are opened from a list, long after the command line was written.
+            model_fixed: false,
+            thinking_fixed: false,
+            warnings: choice.warnings,
             tools,
             active_tools: Some(tools::DEFAULT_TOOLS.map(str::to_owned).to_vec()),
             tools_fixed: false,
@@ -178,22 +200,6 @@ impl Opener {
     /// Takes an answer for the life of this process.
     pub fn trust_once(&self, cwd: &Path, trusted: bool) {
         self.trust.answer(cwd, trusted);
-    }
-
-    /// The model of a new session: the flag, the settings, else the usual one of those that can be asked.
-    fn model(&self, resources: &Resources) -> Option<Arc<Model>> {
-        let registry = &self.setup.registry;
-        let named = || {
-            let settings = &resources.settings;
-            match settings.default_model() {
-                (Some(provider), Some(id)) => registry
-                    .find(provider, id)
-                    .filter(|model| registry.why_unusable(model).is_none()),
-                _ => None,
-            }
-        };
-        let flag = self.setup.model.clone();
-        flag.or_else(named).or_else(|| registry.usual_model())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whether something has to be done about the size of the context. Pure: the runtime carries it out.
 
-use super::{CompactionSettings, overflow, prepare::prepare};
-use crate::ai::{AssistantMessage, Message, Model, StopReason};
+use super::{CompactionSettings, prepare::prepare};
+use crate::ai::{AssistantMessage, Message, Model, StopReason, overflow};
 use crate::entry::{EntryId, Kind, Role};
 use crate::session::projection::{Context, Entries, Pos, estimate};
 
@@ -159,7 +159,7 @@ impl Last {
             overflow::is_overflow_error(&self.answer) && self.projects && !self.compacted_later;
         let silent = self.projects
             && !self.edited_later
-            && overflow::is_silent_overflow(&self.answer, Some(model.context_window));
+            && overflow::is_silent_overflow(&self.answer, model.context_window);
         if error || silent {
             return Some(Trouble::Overflow);
         }

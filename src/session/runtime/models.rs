@@ -35,13 +35,25 @@ impl Models for Vec<Arc<Model>> {
     }
 }
 
-impl Models for ModelRegistry {
+/// The models of a registry, of which cycling goes through some.
+pub struct ScopedModels {
+    /// All.
+    pub registry: ModelRegistry,
+    /// Those for cycling, when they are not all.
+    pub scope: Option<Vec<Arc<Model>>>,
+}
+
+impl Models for ScopedModels {
     fn available(&self) -> Vec<Arc<Model>> {
-        Self::available(self)
+        self.registry.available()
+    }
+
+    fn scoped(&self) -> Option<Vec<Arc<Model>>> {
+        self.scope.clone()
     }
 
     fn check_credentials(&self, model: &Model) -> Result<(), String> {
-        self.why_unusable(model).map_or(Ok(()), Err)
+        self.registry.why_unusable(model).map_or(Ok(()), Err)
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) async fn answer(core: &Arc<Core>, query: Command) -> Answer {
         Command::GetTools => Ok(tools(core)),
         Command::ListSessions { all, query } => list(core, all, query).await,
         Command::ExportHtml { path } => super::export::html(core, path).await,
-        Command::ExportJsonl { path } => super::export::jsonl(core, path),
+        Command::ExportJsonl { path } => super::export::jsonl(core, path).await,
         Command::GetTree => Ok(core
             .with(|state| json!({"treeJson": state.session.tree_json(), "leafId": leaf(state)}))),
         other => Err(CommandError(format!("not a query: {other:?}"))),

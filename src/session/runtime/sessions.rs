@@ -274,7 +274,7 @@ fn restore(core: &Core, state: &mut State) {
         state.restore_tools();
     }
     let context = state.session.context();
-    if let Some(wanted) = context.model() {
+    if let Some(wanted) = context.model().filter(|_| !core.config.model_fixed) {
         let known = core
             .config
             .models
@@ -301,6 +301,7 @@ fn restore(core: &Core, state: &mut State) {
     }
     let level = context
         .chosen_thinking_level()
+        .filter(|_| !core.config.thinking_fixed)
         .and_then(crate::ai::ThinkingLevel::parse);
     let missing = context.chosen_thinking_level().is_none();
     state.thinking = state.clamp(level.unwrap_or(state.thinking));

@@ -46,6 +46,9 @@ fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
         models: Arc::new(vec![Arc::clone(&record)]),
         model: Some(record),
         thinking: None,
+        model_fixed: false,
+        thinking_fixed: false,
+        warnings: Vec::new(),
         tools: Vec::new(),
         active_tools: None,
         tools_fixed: false,
@@ -419,4 +422,28 @@ async fn pictures_of_any_tool_are_scaled_before_they_are_stored() {
         entries.contains("original 2500x10, displayed at 2000x8"),
         "{entries}"
     );
+}
+
+#[tokio::test]
+async fn a_named_model_holds_for_an_old_session_and_any_other_does_not() {
+    let mut it = Fixture::new([Answer::say("hi")]);
+    it.prompt("hello").await;
+    it.until("settled").await;
+    it.runtime.shutdown().await;
+    for (fixed, expected) in [(true, "other"), (false, &*Scripted::model().id)] {
+        let mut again = config(it._dir.path(), &it.model);
+        let other = Arc::new(Model {
+            id: "other".to_owned(),
+            ..Scripted::model()
+        });
+        again.models = Arc::new(vec![Arc::new(Scripted::model()), Arc::clone(&other)]);
+        again.session = SessionChoice::Continue;
+        again.model = Some(other);
+        again.model_fixed = fixed;
+        let runtime = Runtime::start(again).unwrap();
+        let state = runtime.request(Command::GetState).await.unwrap();
+        assert_eq!(state["model"]["id"], expected, "{fixed}");
+        assert!(state["messageCount"].as_u64() > Some(1), "{state}");
+        runtime.shutdown().await;
+    }
 }

@@ -224,6 +224,11 @@ async fn without_a_model_the_text_stays_and_one_line_says_what_to_do() {
     nv.keys("ihello<C-s>").await;
     nv.wait_lua("return #_G.notes == 1").await;
     assert_eq!(nv.lines(0).await, ["hello"]);
+    // A prompt from the command line that cannot be sent stands in the prompt too.
+    nv.keys("<Esc>").await;
+    nv.command("Pi ask and this too").await;
+    nv.wait_lua("return #_G.notes == 2").await;
+    assert_eq!(nv.lines(0).await, ["hello and this too"]);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Recorded texts: estimates, serialised conversations, thresholds, overflow detection.
 
+use pi_nvim::ai::overflow;
 use pi_nvim::ai::{AssistantMessage, Message};
-use pi_nvim::session::compaction::{CompactionSettings, overflow, serialise};
+use pi_nvim::session::compaction::{CompactionSettings, serialise};
 use pi_nvim::session::projection::estimate;
 use serde_json::{Value, json};
 
@@ -74,7 +75,7 @@ fn recorded_overflows() {
     for case in recorded("overflow.json").as_array().unwrap() {
         let message: AssistantMessage = serde_json::from_value(case["message"].clone()).unwrap();
         let actual = json!({
-            "isContextOverflow": overflow::is_overflow(&message, case["contextWindow"].as_u64()),
+            "isContextOverflow": overflow::is_overflow(&message, case["contextWindow"].as_u64().unwrap_or(0)),
             "isRecoverableLength": overflow::is_recoverable_length(&message, case["desiredMaxOutput"].as_u64().unwrap()),
         });
         tally.case(
