@@ -324,6 +324,8 @@ pub enum ReviewEvent {
     ApprovalGone { id: u64 },
     /// A note for the model came up outside a call (a revert); the session delivers it at the next turn boundary.
     ModelNote { session: String, text: String },
+    /// One line for the person: how something ended that no answer can tell any more.
+    Said { line: String },
     /// The mode changed.
     Mode { mode: ReviewMode },
 }

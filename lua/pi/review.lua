@@ -468,16 +468,10 @@ local commands = {
     qf.export('loc')
   end,
   force = function()
-    local here = where.here()
-    if here then
-      port.send({ action = 'force', proposal = here.proposal.id })
-    end
+    actions.whole('force')
   end,
   drop = function()
-    local here = where.here()
-    if here then
-      port.send({ action = 'dropStale', proposal = here.proposal.id })
-    end
+    actions.whole('dropStale')
   end,
   mode = function(rest)
     if rest[1] and not vim.list_contains(modes, rest[1]) then

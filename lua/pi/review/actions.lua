@@ -221,6 +221,15 @@ function M.file(verb, reason)
   port.send({ action = verb .. 'File', proposal = here.proposal.id, note = reason })
 end
 
+---Does something to the proposal of the current window as a whole.
+---@param action 'force'|'dropStale'
+function M.whole(action)
+  local here = here_or_say()
+  if here then
+    port.send({ action = action, proposal = here.proposal.id })
+  end
+end
+
 ---@return integer hunks, integer files, integer unseen
 local function open_now()
   local hunks, files, unseen = 0, 0, 0

@@ -6,6 +6,7 @@ local files = require('pi.review.files')
 local list_rows = require('pi.review.list_rows')
 local options = require('pi.review.options')
 local port = require('pi.review.port')
+local say = require('pi.review.say')
 local state = require('pi.review.state')
 local window_of = require('pi.window')
 local wins = require('pi.review.win')
@@ -104,6 +105,8 @@ local function decide(verb)
     M.next_pending(hunk.id)
   elseif proposal then
     port.send({ action = verb .. 'File', proposal = proposal.id })
+  else
+    say.line('no change in this line')
   end
 end
 
@@ -132,7 +135,7 @@ local function show(focus)
     return
   end
   if proposal.state == 'waiting' then
-    require('pi.review.say').line('waits for an earlier change of the same file')
+    say.line('waits for an earlier change of the same file')
     return
   end
   hunk = hunk or proposal.hunks[1]
@@ -144,9 +147,11 @@ end
 ---@param scope 'fileForRun'|'run'|'session'
 local function grant(scope)
   local proposal = at_cursor()
-  if proposal then
-    port.send({ action = 'grant', scope = scope, session = proposal.session, path = proposal.real })
+  if not proposal then
+    say.line('no change in this line')
+    return
   end
+  port.send({ action = 'grant', scope = scope, session = proposal.session, path = proposal.real })
 end
 
 local function note()
@@ -155,6 +160,8 @@ local function note()
     require('pi.review.note').ask('Note to the model', hunk.note, function(line)
       port.send({ action = 'note', hunk = hunk.id, note = line ~= '' and line or nil })
     end)
+  else
+    say.line('no hunk in this line')
   end
 end
 
@@ -162,6 +169,8 @@ local function edit()
   local proposal, hunk = at_cursor()
   if proposal and proposal.state ~= 'waiting' then
     require('pi.review.jump').show_proposal(proposal, hunk or proposal.hunks[1], true)
+  else
+    say.line(proposal and 'waits for an earlier change of the same file' or 'no change in this line')
   end
 end
 
@@ -176,9 +185,11 @@ end
 ---@param verb 'accept'|'reject'
 local function whole_file(verb)
   local proposal = at_cursor()
-  if proposal then
-    port.send({ action = verb .. 'File', proposal = proposal.id })
+  if not proposal then
+    say.line('no change in this line')
+    return
   end
+  port.send({ action = verb .. 'File', proposal = proposal.id })
 end
 
 ---@param name 'accept_all'|'reject_all'|'undo'

@@ -17,7 +17,10 @@ function M.send(message)
     send(message)
     return
   end
-  require('pi.rpc').notify('review', message)
+  local sent = require('pi.rpc').notify('review', message)
+  if not sent and message.action then
+    require('pi.review.say').line('the backend is not running: nothing was done')
+  end
 end
 
 ---Asks core to stop the run of a session.

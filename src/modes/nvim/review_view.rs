@@ -197,6 +197,7 @@ impl ReviewView {
                 Some(Pending::Op(json!({"op": "attention.gone", "id": id})))
             }
             ReviewEvent::Mode { mode } => Some(Pending::Op(mode_op(*mode))),
+            ReviewEvent::Said { line } => Some(Pending::Op(say_op(line))),
             // The session delivers it to the model.
             ReviewEvent::ModelNote { .. } => None,
         };
@@ -319,14 +320,14 @@ impl ReviewView {
 
     /// Lets the gate do it; what it says is shown in the message line.
     fn act(&self, action: ReviewAction) {
-        // The screen shows these at the hunk itself.
-        let quiet = matches!(
-            &action,
+        // The screen shows these at the hunk itself; what was written already only leaves the screen.
+        let quiet = match &action {
+            ReviewAction::Accept { hunks, .. } => self.is_any_open(hunks),
             ReviewAction::Note { .. }
-                | ReviewAction::Accept { .. }
-                | ReviewAction::Reject { .. }
-                | ReviewAction::AcceptAll { .. }
-        );
+            | ReviewAction::Reject { .. }
+            | ReviewAction::AcceptAll { .. } => true,
+            _ => false,
+        };
         if let ReviewAction::Accept { hunks, .. } = &action {
             self.state.lock().looked_at.extend(hunks);
         }
@@ -335,9 +336,14 @@ impl ReviewView {
             Ok(line) | Err(line) => line,
         };
         if !line.is_empty() {
-            let op = json!({"op": "review.say", "level": "line", "line": line});
-            self.queue(Pending::Op(op));
+            self.queue(Pending::Op(say_op(&line)));
         }
+    }
+
+    fn is_any_open(&self, hunks: &[HunkId]) -> bool {
+        let open = self.gate.proposals(None).into_iter();
+        open.filter(|it| it.state == ProposalState::Open)
+            .any(|it| it.hunks.iter().any(|hunk| hunks.contains(&hunk.id)))
     }
 
     fn text(&self, id: ProposalId, with_base: bool, plain: bool) {
@@ -384,8 +390,9 @@ impl ReviewView {
                 target,
             });
         }
-        if let Some(action) = next.and_then(|next| self.next_action(id, next)) {
-            self.act(action);
+        if let Some(next) = next {
+            let action = self.next_action(id, next);
+            self.act(action.ok_or("this proposal is settled already")?);
         }
         Ok(())
     }
@@ -445,6 +452,10 @@ fn settled_op(id: ProposalId, state: ProposalState, applied: usize, rejected: us
         "applied": applied,
         "rejected": rejected,
     })
+}
+
+fn say_op(line: &str) -> Value {
+    json!({"op": "review.say", "level": "line", "line": line})
 }
 
 fn drop_op(proposal: &Proposal) -> Value {

@@ -11,6 +11,8 @@ use super::super::{
 use super::entry::{Entry, Ids};
 use super::{Shared, State, undo};
 
+const DECIDED: &str = "this hunk is decided already";
+
 /// Decisions that can be taken back; older ones are forgotten.
 const MAX_LOG: usize = 1_000;
 
@@ -98,7 +100,7 @@ fn why_not(state: ProposalState) -> &'static str {
     match state {
         ProposalState::Waiting => "this change waits for an earlier one to the same file",
         ProposalState::Applying => "this change is being written at this moment",
-        ProposalState::Open => "this hunk is decided already",
+        ProposalState::Open => DECIDED,
         ProposalState::Done => "this change is settled; undo takes it back",
         ProposalState::Failed | ProposalState::Cancelled => {
             "this change has ended without being written"
@@ -163,6 +165,10 @@ impl State {
         } else {
             "rejected"
         };
+        if let Some(why) = refusal.filter(|why| n_hunks + looked_at > 0 && *why != DECIDED) {
+            let line = format!("not all were {verb}: {why}");
+            self.emit(&ReviewEvent::Said { line });
+        }
         match refusal {
             Some(why) if n_hunks + looked_at == 0 => Err(why.to_owned()),
             _ if n_hunks == 0 && looked_at == 0 => Err("nothing is pending".to_owned()),
@@ -200,7 +206,7 @@ impl State {
             );
         }
         if before == to && note.is_none() {
-            return Err("this hunk is decided already");
+            return Err(DECIDED);
         }
         piece.hunk.state = to;
         piece.retry = false;

@@ -256,9 +256,11 @@ impl Driver {
                     let mut state = self.shared.state.lock();
                     if let Some(entry) = state.entries.get_mut(&self.id) {
                         entry.state = ProposalState::Open;
-                        entry.notice = Some(notice);
+                        entry.notice = Some(notice.clone());
                     }
                     state.changed(self.id);
+                    // What was accepted is pending again: that must not look like a key that was lost.
+                    state.emit(&ReviewEvent::Said { line: notice });
                 }
                 Step::Again(_, error) => return End::Failed(error),
             }

@@ -13,11 +13,12 @@ use super::super::hunks::{self, Replacement, diff_lines, lines};
 use super::super::merge::Moved;
 use super::super::records::{Checkpoints, KeptChange};
 use super::super::{ChangeTool, Planned, ProposalId, ProposalState, ReviewEvent};
-use super::Shared;
 use super::drive::{Driver, Ready, SettleGuard};
 use super::entry::{Entry, Work};
 use super::policy::Verdict;
 use super::undo::remove_empty;
+use super::{Shared, State};
+use crate::agent::ErrorClass;
 use crate::files::errno::describe;
 use crate::workspace::FileState;
 
@@ -76,6 +77,9 @@ pub(super) async fn restore(
                 .await
                 .map_err(|error| format!("restore {name}: {error}"))?
                 .ok_or_else(|| format!("restore {name}: its old text is no longer kept"))?;
+        if restored.conflicts == 0 {
+            shared.state.lock().seen(&session, &calls, &path);
+        }
         n_conflicts += restored.conflicts;
         if restored.target != *current.bytes {
             n_files += 1;
@@ -142,6 +146,29 @@ fn take_back(
         target,
         conflicts,
     })
+}
+
+impl State {
+    /// Counts what calls wrote to a file as looked at: all of it is part of the review that puts it back. Both on the
+    /// screen would be two answers to one key.
+    fn seen(&mut self, session: &str, calls: &[String], path: &Path) {
+        let mut ids = Vec::new();
+        for entry in self.entries.values_mut() {
+            let is_one = entry.session == session
+                && entry.real_path == path
+                && calls.contains(&entry.call_id);
+            if is_one && entry.unreviewed && entry.state == ProposalState::Done {
+                for piece in entry.work.iter_mut().flat_map(|work| &mut work.pieces) {
+                    piece.looked_at = true;
+                }
+                entry.unreviewed = false;
+                ids.push(entry.id);
+            }
+        }
+        for id in ids {
+            self.changed(id);
+        }
+    }
 }
 
 /// Makes a proposal of a person's own and carries it on, without a place in the queue.
@@ -221,8 +248,15 @@ fn propose(
         let wrote = driver
             .look(|entry| entry.written.is_some())
             .unwrap_or(false);
-        // A person waits for this result, not a model: the list shows it.
-        drop(driver.settle(end));
+        // A person waits for this result, not a model.
+        let line = match driver.settle(end) {
+            Err(error) if error.class != ErrorClass::Aborted => Some(error.message),
+            _ => wrote.then(|| format!("restored {path_given}")),
+        };
+        if let Some(line) = line {
+            let said = ReviewEvent::Said { line };
+            driver.shared.state.lock().emit(&said);
+        }
         if wrote {
             after_restore(
                 &driver.shared,

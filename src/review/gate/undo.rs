@@ -27,9 +27,11 @@ pub(super) fn revert_all(shared: &Arc<Shared>, what: Vec<(ProposalId, Vec<HunkId
             if let Err(why) = revert(&shared, id, &hunks).await {
                 let mut state = shared.state.lock();
                 if let Some(entry) = state.entries.get_mut(&id) {
-                    entry.notice = Some(why);
+                    entry.notice = Some(why.clone());
                 }
                 state.changed(id);
+                // A settled proposal is on no screen any more, and its notice with it.
+                state.emit(&ReviewEvent::Said { line: why });
             }
         });
     }
@@ -372,6 +374,8 @@ async fn follow(shared: &Arc<Shared>, id: ProposalId, current: &FileState, by: B
         match piece.hunk.state {
             HunkState::Accepted if is_back && saved => {
                 piece.hunk.state = HunkState::Reverted;
+                // Nothing of it is left to be looked at.
+                piece.looked_at = true;
                 changed = true;
                 if !piece.noted && by == By::Person {
                     piece.noted = true;
@@ -389,6 +393,7 @@ async fn follow(shared: &Arc<Shared>, id: ProposalId, current: &FileState, by: B
     }
     if let Some(work) = &mut entry.work {
         work.current = current.clone();
+        entry.unreviewed &= !work.pieces.iter().all(|piece| piece.looked_at);
     }
     if changed {
         state.changed(id);

@@ -328,6 +328,8 @@ async fn applying_failed_is_open_again_and_nothing_is_told() {
     let proposal = desk.open(&call).await;
     assert_eq!(states(&proposal), [HunkState::Pending; 2]);
     assert!(proposal.notice.as_ref().unwrap().contains("ENOSPC"));
+    desk.event(|event| matches!(event, ReviewEvent::Said { line } if line.contains("ENOSPC")))
+        .await;
     assert!(!call.result.is_finished());
     assert_eq!(desk.restarted().recall("s", "c"), None);
     desk.accept_file(&call);

@@ -550,12 +550,13 @@ async fn what_calls_changed_is_put_back_by_review_also_after_a_restart() {
     );
     let open: Vec<_> = desk.gate.proposals(None).iter().map(|it| it.id).collect();
     // Waiting for the one proposal must not eat the note about the other.
-    let _notes = desk.gate.subscribe();
+    let notes = desk.gate.subscribe();
     desk.act(ReviewAction::AcceptAll { session: None });
     for id in open {
         desk.until(id, "restored", |it| it.state == ProposalState::Done)
             .await;
     }
+    desk.events = notes;
     for _ in 0..2 {
         desk.event(|event| matches!(event, ReviewEvent::ModelNote { .. }))
             .await;
@@ -566,4 +567,32 @@ async fn what_calls_changed_is_put_back_by_review_also_after_a_restart() {
     );
     assert_eq!(desk.names(), ["f"]);
     assert!(desk.gate.restore("s", &["other".to_owned()]).await.is_err());
+}
+
+#[tokio::test]
+async fn putting_back_what_was_written_unasked_leaves_one_thing_to_decide() {
+    let mut desk = Desk::new();
+    desk.put("f", "1\n2\n3\n");
+    desk.act(ReviewAction::SetMode {
+        mode: pi_nvim::review::ReviewMode::Auto,
+    });
+    let call = desk.replace("c1", "f", "2\n", "two\n");
+    let written = call.id;
+    assert!(!call.text().await.1);
+    let shown = |desk: &Desk| desk.gate.proposal(written).is_some_and(|it| it.unreviewed);
+    assert!(shown(&desk));
+    let line = desk.gate.restore("s", &["c1".to_owned()]).await.unwrap();
+    assert_eq!(line, "1 file(s) to restore");
+    assert!(!shown(&desk), "it is part of the review");
+    let open = desk.gate.proposals(None).pop().unwrap();
+    desk.accept(open.hunks[0].id);
+    desk.event(|event| matches!(event, ReviewEvent::Said { line } if line == "restored f"))
+        .await;
+    assert_eq!(desk.on_disk("f"), "1\n2\n3\n");
+    desk.undo().unwrap();
+    desk.until(open.id, "reverted", |it| {
+        it.hunks[0].state == HunkState::Reverted
+    })
+    .await;
+    assert_eq!(desk.on_disk("f"), "1\ntwo\n3\n");
 }
