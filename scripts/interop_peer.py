@@ -172,7 +172,7 @@ def masked(value, original: str):
         names = ("id", "timestamp") if fresh else ()
         return {key: "NEW" if key in names or (isinstance(item, str) and key in ("parentId", "leafId", "firstKeptEntryId")
                                                and item not in original)
-                else masked(item, original) for key, item in value.items()}
+                else masked(item, original) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         return [masked(item, original) for item in value]
     if isinstance(value, str):  # half of a pair cannot be held in our memory; both show a replacement

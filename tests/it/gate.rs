@@ -4,4 +4,5 @@ mod cells;
 mod desk;
 mod modes;
 mod random;
+mod runtime_random;
 mod scenarios;

@@ -64,7 +64,7 @@ pub(crate) struct Editor {
 }
 
 impl Editor {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             disk: DiskWorkspace::with_options(Options {
                 flush: Flush::Never,

@@ -3,8 +3,8 @@
 //!
 //! Every line of the files names who put it there: `L` lines were there before, `c<call>h<hunk>` came from a call, `t` was
 //! typed, `d` was written by another program, so that whatever is lost or doubled shows. A failing case prints its seed;
-//! `PI_NVIM_SEED` runs that one alone, `PI_NVIM_CASES` sets how many are run; a million of them:
-//! `PI_NVIM_CASES=1000000 cargo nextest run --test it -E 'test(/^gate::random/)'`.
+//! `PI_NVIM_SEED` runs that one alone, `PI_NVIM_CASES` sets how many are run; a million of them (not with nextest, which
+//! ends what takes minutes): `PI_NVIM_CASES=1000000 cargo test --test it gate::random`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pi_nvim::agent::{ErrorClass, ToolError};
+use pi_nvim::review::gate::Gate;
 use pi_nvim::review::{HunkState, Proposal, ProposalId, ProposalState, ReviewAction, ReviewEvent};
 use pi_nvim::workspace::queue::MutationQueue;
 use tokio::time::sleep;
@@ -43,7 +44,7 @@ fn whatever_happens_files_results_and_records_agree() {
 
 /// A small generator (splitmix64): the same seed gives the same case.
 #[derive(Clone)]
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -54,24 +55,24 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    fn chance(&mut self, percent: usize) -> bool {
+    pub(super) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+    pub(super) fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         items.get(self.below(items.len()))
     }
 
     /// Lets some time pass.
-    async fn pause(&mut self) {
+    pub(super) async fn pause(&mut self) {
         sleep(Duration::from_millis(self.below(40) as u64)).await;
     }
 
-    fn branch(&mut self) -> Self {
+    pub(super) fn branch(&mut self) -> Self {
         Self(self.next())
     }
 }
@@ -136,7 +137,7 @@ impl World {
                 let name = FILES[random.below(FILES.len())];
                 calls.push(self.call(calls.len(), name, random.branch()));
             }
-            25..60 => self.decide(random),
+            25..60 => decide(&self.desk.gate, "s", random),
             60..75 => self.type_or_write(step, random),
             75..80 => {
                 if let Some(call) = random.pick(calls) {
@@ -195,54 +196,6 @@ impl World {
             })
     }
 
-    fn open(&self) -> Vec<Arc<Proposal>> {
-        let mut all = self.desk.gate.proposals(None);
-        all.retain(|it| it.state == ProposalState::Open);
-        all
-    }
-
-    fn decide(&self, random: &mut Random) {
-        let open = self.open();
-        let Some(proposal) = random.pick(&open) else {
-            return;
-        };
-        let Some(hunk) = random.pick(&proposal.hunks) else {
-            return;
-        };
-        let note = random.chance(30).then(|| "because".to_owned());
-        let id = proposal.id;
-        let action = match random.below(20) {
-            0..6 => ReviewAction::Accept {
-                hunks: vec![hunk.id],
-                note,
-            },
-            6..9 => ReviewAction::Reject {
-                hunks: vec![hunk.id],
-                note,
-            },
-            9..12 => ReviewAction::AcceptFile { proposal: id },
-            12 => ReviewAction::RejectFile { proposal: id, note },
-            13 => ReviewAction::AcceptAll { session: None },
-            14 => ReviewAction::DropStale { proposal: id },
-            15 => ReviewAction::Note {
-                hunk: hunk.id,
-                note,
-            },
-            16 => ReviewAction::Force { proposal: id },
-            17 if random.chance(20) => ReviewAction::RejectAll {
-                session: Some("s".to_owned()),
-                note,
-            },
-            _ => ReviewAction::AcceptLines {
-                hunk: hunk.id,
-                from: hunk.new_start,
-                to: hunk.new_start + 1,
-            },
-        };
-        // Decided already, in conflict, being written: a person sees the line and goes on.
-        self.desk.gate.act(action).ok();
-    }
-
     /// Types into a buffer, or another program changes the file on disk.
     fn type_or_write(&mut self, step: usize, random: &mut Random) {
         let at = random.below(FILES.len());
@@ -281,7 +234,7 @@ impl World {
             if calls.iter().all(|call| call.result.is_finished()) {
                 break;
             }
-            for proposal in self.open() {
+            for proposal in open(&self.desk.gate) {
                 let id = proposal.id;
                 self.desk
                     .gate
@@ -362,6 +315,56 @@ impl World {
             })
             .collect()
     }
+}
+
+/// Proposals that wait for the person.
+pub(super) fn open(gate: &Gate) -> Vec<Arc<Proposal>> {
+    let mut all = gate.proposals(None);
+    all.retain(|it| it.state == ProposalState::Open);
+    all
+}
+
+/// One thing that a person does in a review.
+pub(super) fn decide(gate: &Gate, session: &str, random: &mut Random) {
+    let open = open(gate);
+    let Some(proposal) = random.pick(&open) else {
+        return;
+    };
+    let Some(hunk) = random.pick(&proposal.hunks) else {
+        return;
+    };
+    let note = random.chance(30).then(|| "because".to_owned());
+    let id = proposal.id;
+    let action = match random.below(20) {
+        0..6 => ReviewAction::Accept {
+            hunks: vec![hunk.id],
+            note,
+        },
+        6..9 => ReviewAction::Reject {
+            hunks: vec![hunk.id],
+            note,
+        },
+        9..12 => ReviewAction::AcceptFile { proposal: id },
+        12 => ReviewAction::RejectFile { proposal: id, note },
+        13 => ReviewAction::AcceptAll { session: None },
+        14 => ReviewAction::DropStale { proposal: id },
+        15 => ReviewAction::Note {
+            hunk: hunk.id,
+            note,
+        },
+        16 => ReviewAction::Force { proposal: id },
+        17 if random.chance(20) => ReviewAction::RejectAll {
+            session: Some(session.to_owned()),
+            note,
+        },
+        _ => ReviewAction::AcceptLines {
+            hunk: hunk.id,
+            from: hunk.new_start,
+            to: hunk.new_start + 1,
+        },
+    };
+    // Decided already, in conflict, being written: a person sees the line and goes on.
+    gate.act(action).ok();
 }
 
 /// What the model was told is what happened, and the record says the same.
