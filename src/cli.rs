@@ -15,6 +15,7 @@ pub(crate) mod docs;
 mod export;
 pub(crate) mod flags;
 mod input;
+pub(crate) mod log;
 pub(crate) mod run;
 pub(crate) mod say;
 mod sessions;

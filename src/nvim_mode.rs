@@ -40,6 +40,7 @@ fn setup(cli: Cli) -> Result<Setup, String> {
     }
     let cwd = std::env::current_dir().map_err(|error| format!("current directory: {error}"))?;
     let places = Places::from_env(|name| std::env::var_os(name), &cwd);
+    crate::cli::log::start(&places.state_dir);
     let registry =
         ModelRegistry::load(&places.agent_dir, Arc::new(|name| std::env::var(name).ok()));
     let demo = std::env::var_os("PI_NVIM_DEMO").is_some_and(|value| !value.is_empty());

@@ -35,6 +35,7 @@ impl Startup {
         let cwd = std::env::current_dir()
             .map_err(|error| format!("the working directory cannot be used: {error}"))?;
         let places = Places::from_env(|name| std::env::var_os(name), &cwd);
+        super::log::start(&places.state_dir);
         let env: EnvLookup = Arc::new(|name| std::env::var(name).ok());
         let registry = ModelRegistry::load(&places.agent_dir, env);
         for problem in registry.problems() {

@@ -118,7 +118,8 @@ impl Face {
     /// Takes one notification. Returns at once.
     pub fn take(self: &Arc<Self>, note: &Notification) {
         let Some(request) = Request::parse(note) else {
-            tracing::warn!("not understood: {} {:?}", note.name, note.args);
+            // Not its arguments: they may hold a key.
+            tracing::warn!("not understood: {}", note.name);
             return;
         };
         let (id, name) = (request.id, request.name.clone());
