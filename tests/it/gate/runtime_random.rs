@@ -6,7 +6,7 @@
 //! fail and writes fail. Afterwards the session file, the files, the decisions, the notes and what every request contained
 //! must tell one story. Lines name who made them, as in the test of the gate alone.
 //!
-//! 64 cases by default, because a whole session takes some 90 ms of a debug build and all tests together must stay quick.
+//! 256 cases by default: a whole session takes some 90 ms of a debug build, so they are done in half a minute.
 //! A failing case prints its seed; `PI_NVIM_SEED` runs that one alone, `PI_NVIM_CASES` sets how many are run; a million of
 //! them (not with nextest, which ends what takes minutes): `PI_NVIM_CASES=1000000 cargo test --test it gate::runtime_random`.
 
@@ -42,7 +42,7 @@ fn whatever_happens_the_session_tells_what_was_done() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seeds: Vec<u64> = match number("PI_NVIM_SEED") {
         Some(seed) => vec![seed],
-        None => (0..number("PI_NVIM_CASES").unwrap_or(64)).collect(),
+        None => (0..number("PI_NVIM_CASES").unwrap_or(256)).collect(),
     };
     for seed in seeds {
         let run = catch_unwind(AssertUnwindSafe(|| {
