@@ -317,7 +317,7 @@ fn stream(matcher: &mut Matcher, expected: &[Value], actual: &[Value]) -> Result
     Ok(())
 }
 
-/// Responses by id; those without one in their order.
+/// Responses by id and command: those of commands sent without waiting come in any order.
 fn responses(matcher: &mut Matcher, expected: &[Value], actual: &[Value]) -> Result<(), String> {
     let key = |record: &Value| {
         record
@@ -333,8 +333,9 @@ fn responses(matcher: &mut Matcher, expected: &[Value], actual: &[Value]) -> Res
         ));
     }
     let (mut expected, mut actual) = (expected.to_vec(), actual.to_vec());
-    expected.sort_by_key(key);
-    actual.sort_by_key(key);
+    let place = |record: &Value| (key(record), record["command"].to_string());
+    expected.sort_by_key(place);
+    actual.sort_by_key(place);
     for (a, b) in expected.iter().zip(&actual) {
         let at = format!("response {}", key(a));
         let mut a = a.clone();
