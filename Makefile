@@ -4,6 +4,14 @@ SHELL := bash
 export PI_NVIM_TOOLS ?= $(CURDIR)/.tools
 ISOLATED := scripts/isolated.sh
 
+# rustup looks for its toolchains in the home folder; with an empty home they are still beside the cargo on PATH.
+ifndef RUSTUP_HOME
+beside := $(shell dirname "$$(dirname "$$(dirname "$$(command -v cargo || echo /x/x/x)")")")/.rustup
+ifneq ($(wildcard $(beside)),)
+export RUSTUP_HOME := $(beside)
+endif
+endif
+
 .PHONY: help build test demo lint fmt conformance bench interop bench-peer pictures check clean
 
 help: ## list the commands
