@@ -3,6 +3,7 @@
 //! The steps are the same for every wire API; only the rule for ids of tool calls differs, so it is an argument.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -16,23 +17,14 @@ const IMAGE_OMITTED: &str = "(image omitted: model does not support images)";
 const TOOL_IMAGE_OMITTED: &str = "(tool image omitted: model does not support images)";
 const NO_RESULT: &str = "No result provided";
 
-/// A conversation as the converters of the wire APIs take it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Transcript {
-    /// The whole system prompt.
-    pub(crate) system: String,
-    /// Tools on offer.
-    pub(crate) tools: Vec<ToolDeclaration>,
-    /// User, assistant and tool-result messages.
-    pub(crate) messages: Vec<Message>,
-}
-
 /// Folds all system messages into the effective prompt and the tools on offer.
-pub fn fold_system(messages: &[Message]) -> (String, Vec<ToolDeclaration>) {
+pub fn fold_system<'a>(
+    messages: impl IntoIterator<Item = &'a Message>,
+) -> (String, Vec<ToolDeclaration>) {
     let mut texts: Vec<String> = Vec::new();
     let mut sections: Map<String, Value> = Map::new();
     let mut tools: Vec<ToolDeclaration> = Vec::new();
-    let systems = messages.iter().filter_map(|message| match message {
+    let systems = messages.into_iter().filter_map(|message| match message {
         Message::System(system) => Some(system),
         _ => None,
     });
@@ -72,40 +64,37 @@ pub(crate) fn same_model(answer: &AssistantMessage, model: &Model) -> bool {
     answer.provider == model.provider && answer.api == model.api && answer.model == model.id
 }
 
-/// Prepares `messages` for `model`. `rename` gives the id a foreign tool call has there.
+/// Prepares user, assistant and tool-result messages for `model`; others are left out. `rename` gives the id a foreign
+/// tool call has there.
 pub(crate) fn prepare(
-    messages: &[Message],
+    messages: &[Arc<Message>],
     model: &Model,
-    rename: impl Fn(&str, &AssistantMessage) -> String,
-) -> Transcript {
-    let (system, tools) = fold_system(messages);
-    let mut out = Transcript {
-        system,
-        tools,
-        messages: Vec::new(),
-    };
+    rename: &dyn Fn(&str, &AssistantMessage) -> String,
+) -> Vec<Message> {
+    let mut out = Vec::new();
     let mut renamed: HashMap<String, String> = HashMap::new();
     let mut open = OpenCalls::default();
     for message in messages {
-        match message {
+        match &**message {
             Message::User(user) => {
-                open.settle(&mut out.messages);
+                open.settle(&mut out);
                 let mut user = user.clone();
                 if !model.reads_images()
                     && let Content::Blocks(blocks) = user.content
                 {
                     user.content = Content::Blocks(without_images(blocks, IMAGE_OMITTED));
                 }
-                out.messages.push(Message::User(user));
+                out.push(Message::User(user));
             }
             Message::Assistant(answer) => {
-                open.settle(&mut out.messages);
+                open.settle(&mut out);
                 if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) {
                     continue;
                 }
-                let answer = convert_answer(answer, model, &rename, &mut renamed);
+                renamed.clear();
+                let answer = convert_answer(answer, model, rename, &mut renamed);
                 open.remember(&answer);
-                out.messages.push(Message::Assistant(answer));
+                out.push(Message::Assistant(answer));
             }
             Message::ToolResult(result) => {
                 let mut result = result.clone();
@@ -116,13 +105,13 @@ pub(crate) fn prepare(
                     result.content = without_images(result.content, TOOL_IMAGE_OMITTED);
                 }
                 if open.answer(&result.tool_call_id) {
-                    out.messages.push(Message::ToolResult(result));
+                    out.push(Message::ToolResult(result));
                 }
             }
             _ => {}
         }
     }
-    open.settle(&mut out.messages);
+    open.settle(&mut out);
     out
 }
 
@@ -168,7 +157,7 @@ impl OpenCalls {
 fn convert_answer(
     answer: &AssistantMessage,
     model: &Model,
-    rename: &impl Fn(&str, &AssistantMessage) -> String,
+    rename: &dyn Fn(&str, &AssistantMessage) -> String,
     renamed: &mut HashMap<String, String>,
 ) -> AssistantMessage {
     let same = same_model(answer, model);

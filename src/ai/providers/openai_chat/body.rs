@@ -9,6 +9,7 @@ use crate::ai::message::{
     AssistantMessage, Block, Content, Message, ThinkingBlock, ToolDeclaration, ToolResultMessage,
 };
 use crate::ai::model::ThinkingLevel;
+use crate::ai::providers::conversation::Rules;
 use crate::ai::providers::{Body, Call, Retention, cut_chars};
 use crate::ai::schema::{self, Strictness};
 
@@ -22,21 +23,38 @@ const IMAGES_FOLLOW: &str = "Images returned by the tool calls above:";
 pub(crate) fn build(call: &Call) -> Result<Body, String> {
     let compat = Compat::of(call);
     let provider = &call.model.provider;
-    let transcript = call.transcript(|id, _| ids::chat(id, provider));
-    let max_tokens = call.max_tokens(&transcript.tools);
+    let (system, offered) = call.system();
+    let max_tokens = call.max_tokens(&offered);
     let long = call.retention == Retention::Long;
-    let mut messages = messages(call, &compat, &transcript.system, &transcript.messages);
-    let mut tools = transcript
-        .tools
+    let marker = (compat.anthropic_cache && call.retention != Retention::None)
+        .then(|| cache_marker(long && compat.long_retention));
+    let mark = |elements: &mut [Value]| marker.as_ref().is_some_and(|it| mark_last(elements, it));
+    let mut conversation = call.conversation(&Rules {
+        rename: &|id, _| ids::chat(id, provider),
+        convert: &|prepared, _| messages(call, &compat, prepared),
+        mark: marker
+            .as_ref()
+            .map(|_| &mark as &dyn Fn(&mut [Value]) -> bool),
+        variant: String::new(),
+    })?;
+    let mut tools = offered
         .iter()
         .map(|tool| tool_json(tool, &compat, call))
         .collect::<Result<Vec<Value>, String>>()?;
-    if compat.anthropic_cache && call.retention != Retention::None {
-        mark_cache(&mut messages, &mut tools, long && compat.long_retention);
+    if let (Some(marker), Some(tool)) = (&marker, tools.last_mut().and_then(Value::as_object_mut)) {
+        tool.insert("cache_control".into(), marker.clone());
+    }
+    if let Some(mut lead) = system_json(call, &compat, &system) {
+        if let Some(marker) = &marker {
+            mark_text(&mut lead, marker);
+        }
+        conversation
+            .lead(&lead)
+            .map_err(|error| error.to_string())?;
     }
     let mut out = Map::new();
     out.insert("model".into(), call.model.id.as_str().into());
-    out.insert("messages".into(), messages.into());
+    out.insert("messages".into(), Value::Null);
     out.insert("stream".into(), true.into());
     if compat.usage_in_streaming {
         out.insert("stream_options".into(), json!({"include_usage": true}));
@@ -48,13 +66,9 @@ pub(crate) fn build(call: &Call) -> Result<Body, String> {
     if let Some(temperature) = call.options.temperature {
         out.insert("temperature".into(), temperature.into());
     }
-    let has_history = transcript.messages.iter().any(|message| match message {
-        Message::Assistant(answer) => answer.tool_calls().next().is_some(),
-        other => matches!(other, Message::ToolResult(_)),
-    });
-    if !tools.is_empty() || (compat.tools_with_history && has_history) {
+    if !tools.is_empty() || (compat.tools_with_history && conversation.has_tools) {
         out.insert("tools".into(), tools.into());
-        if call.flag("zaiToolStream", false) && !transcript.tools.is_empty() {
+        if call.flag("zaiToolStream", false) && !offered.is_empty() {
             out.insert("tool_stream".into(), true.into());
         }
     }
@@ -69,6 +83,8 @@ pub(crate) fn build(call: &Call) -> Result<Body, String> {
         path: "/chat/completions".to_owned(),
         headers: session_headers(call, &compat),
         json: out,
+        member: "messages",
+        conversation,
     })
 }
 
@@ -195,13 +211,14 @@ fn thinking_fields(call: &Call, compat: &Compat, max_tokens: u64, out: &mut Map<
     }
 }
 
-fn messages(call: &Call, compat: &Compat, system: &str, messages: &[Message]) -> Vec<Value> {
+fn system_json(call: &Call, compat: &Compat, system: &str) -> Option<Value> {
+    let developer = call.model.reasoning && compat.developer_role;
+    let role = if developer { "developer" } else { "system" };
+    (!system.is_empty()).then(|| json!({"role": role, "content": system}))
+}
+
+fn messages(call: &Call, compat: &Compat, messages: &[Message]) -> Vec<Value> {
     let mut out = Vec::new();
-    if !system.is_empty() {
-        let developer = call.model.reasoning && compat.developer_role;
-        let role = if developer { "developer" } else { "system" };
-        out.push(json!({"role": role, "content": system}));
-    }
     let mut images: Vec<Value> = Vec::new();
     let mut after_result = false;
     for message in messages {
@@ -384,36 +401,21 @@ fn tool_json(tool: &ToolDeclaration, compat: &Compat, call: &Call) -> Result<Val
     Ok(json!({"type": "function", "function": function}))
 }
 
-/// Puts Anthropic's cache markers on the system message, the last tool and the last message with text.
-fn mark_cache(messages: &mut [Value], tools: &mut [Value], long: bool) {
-    let marker = if long {
+/// Anthropic's cache marker, for the system message, the last tool and the last message with text.
+fn cache_marker(long: bool) -> Value {
+    if long {
         json!({"type": "ephemeral", "ttl": "1h"})
     } else {
         json!({"type": "ephemeral"})
-    };
-    let role = |message: &Value| {
-        message
-            .get("role")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    if let Some(first) = messages
+    }
+}
+
+/// Marks the last message with text; false when there is none.
+fn mark_last(messages: &mut [Value], marker: &Value) -> bool {
+    messages
         .iter_mut()
-        .find(|m| matches!(role(m).as_str(), "system" | "developer"))
-    {
-        mark_text(first, &marker);
-    }
-    if let Some(tool) = tools.last_mut().and_then(Value::as_object_mut) {
-        tool.insert("cache_control".into(), marker.clone());
-    }
-    for message in messages.iter_mut().rev() {
-        if matches!(role(message).as_str(), "user" | "assistant" | "tool")
-            && mark_text(message, &marker)
-        {
-            break;
-        }
-    }
+        .rev()
+        .any(|message| mark_text(message, marker))
 }
 
 /// Marks the last text part of a message; false when it has none.
