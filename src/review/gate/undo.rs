@@ -259,10 +259,7 @@ impl State {
     }
 
     /// Looks at the files of those of these proposals that were written: their hunks follow the file.
-    pub(super) fn looks_at(
-        &self,
-        ids: impl Iterator<Item = ProposalId>,
-    ) -> Vec<CancellationToken> {
+    pub(super) fn looks_at(&self, ids: impl Iterator<Item = ProposalId>) -> Vec<CancellationToken> {
         let paths: Vec<_> = ids
             .filter_map(|id| self.entries.get(&id))
             .filter(|entry| entry.state == ProposalState::Done)
