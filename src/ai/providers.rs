@@ -220,7 +220,10 @@ impl Call {
 
     /// The whole system prompt, and the tools on offer.
     pub(crate) fn system(&self) -> (String, Vec<ToolDeclaration>) {
-        transcript::fold_system(self.messages.iter().map(|message| &**message))
+        let messages = self.messages.iter().map(|message| &**message);
+        let system = transcript::system::replay(messages).unwrap_or_default();
+        let prompt = transcript::system::rendered(&system);
+        (prompt, system.tools_added.unwrap_or_default())
     }
 }
 

@@ -17,6 +17,9 @@ use crate::ai::message::{AssistantMessage, Block, Message, StopReason};
 use crate::ai::model::Model;
 use crate::ai::transcript;
 
+/// Changes elements; true when that was done.
+pub(crate) type Mark<'a> = &'a dyn Fn(&mut [Value]) -> bool;
+
 /// How a wire API writes a conversation.
 pub(crate) struct Rules<'a> {
     /// The id that a foreign tool call gets.
@@ -25,7 +28,7 @@ pub(crate) struct Rules<'a> {
     pub(crate) convert: &'a dyn Fn(&[Message], usize) -> Vec<Value>,
     /// Changes elements at the end for this one request (cache markers): given those of the last part, and of the parts
     /// before it until it returns true.
-    pub(crate) mark: Option<&'a dyn Fn(&mut [Value]) -> bool>,
+    pub(crate) mark: Option<Mark<'a>>,
     /// What `convert` depends on beside the model, as text.
     pub(crate) variant: String,
 }
@@ -43,8 +46,9 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     /// Puts an element before all others.
-    pub(crate) fn lead(&mut self, element: &Value) -> Result<(), serde_json::Error> {
-        self.parts.insert(0, texts(&[element.clone()])?);
+    pub(crate) fn lead(&mut self, element: &Value) -> Result<(), String> {
+        let json = texts(std::slice::from_ref(element)).map_err(|error| error.to_string())?;
+        self.parts.insert(0, json);
         Ok(())
     }
 
@@ -117,12 +121,7 @@ impl Part {
     }
 
     /// Its elements with the marks of this request; `None` when none of them takes one.
-    fn marked(
-        &self,
-        call: &Call,
-        rules: &Rules,
-        mark: &dyn Fn(&mut [Value]) -> bool,
-    ) -> Option<Vec<Value>> {
+    fn marked(&self, call: &Call, rules: &Rules, mark: Mark<'_>) -> Option<Vec<Value>> {
         let prepared = transcript::prepare(&self.messages, &call.model, rules.rename);
         let mut elements = (rules.convert)(&prepared, self.start);
         mark(&mut elements).then_some(elements)

@@ -8,7 +8,7 @@ use crate::ai::message::{
     AssistantMessage, Block, Content, ImageBlock, Message, ThinkingBlock, ToolDeclaration,
     ToolResultMessage,
 };
-use crate::ai::providers::conversation::Rules;
+use crate::ai::providers::conversation::{Mark, Rules};
 use crate::ai::providers::{Body, Call, Retention};
 use crate::ai::schema::{self, Strictness};
 
@@ -27,9 +27,7 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
     let conversation = call.conversation(&Rules {
         rename: &|id, _| ids::plain(id),
         convert: &|prepared, _| messages(call, prepared),
-        mark: marker
-            .as_ref()
-            .map(|_| &mark_end as &dyn Fn(&mut [Value]) -> bool),
+        mark: marker.as_ref().map(|_| &mark_end as Mark<'_>),
         variant: String::new(),
     })?;
     let thinks = call.thinks();

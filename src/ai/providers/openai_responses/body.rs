@@ -39,9 +39,7 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         let developer = model.reasoning && call.flag("supportsDeveloperRole", true);
         let role = if developer { "developer" } else { "system" };
         let lead = json!({"role": role, "content": system});
-        conversation
-            .lead(&lead)
-            .map_err(|error| error.to_string())?;
+        conversation.lead(&lead)?;
     }
     let mut out = Map::new();
     out.insert("model".into(), model.id.as_str().into());
