@@ -234,27 +234,46 @@ fn keep_identity(path: &Path, old: &fs::Metadata, new: &File) -> io::Result<()> 
     new.set_permissions(Permissions::from_mode(old.permissions().mode() & 0o7777))
 }
 
+/// Gives the new file the extended attributes of the old one and no others: a folder with a default ACL puts one on
+/// every new file, also where the old file had none.
 fn copy_attributes(path: &Path, new: &File) -> io::Result<()> {
-    use rustix::fs::{XattrFlags, fsetxattr, getxattr, listxattr};
+    use rustix::fs::{XattrFlags, flistxattr, fremovexattr, fsetxattr, getxattr, listxattr};
+    let Some(wanted) = attribute_names(|buffer| listxattr(path, buffer))? else {
+        return Ok(());
+    };
+    for name in attribute_names(|buffer| flistxattr(new, buffer))?.unwrap_or_default() {
+        if !wanted.contains(&name) {
+            fremovexattr(new, name.as_slice())?;
+        }
+    }
+    for name in wanted {
+        let mut value = vec![0_u8; 64 * 1024];
+        let len = getxattr(path, name.as_slice(), &mut value[..])?;
+        value.truncate(len);
+        fsetxattr(new, name.as_slice(), &value, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Names of attributes; `None` where the file system has none at all.
+fn attribute_names(
+    list: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
+) -> io::Result<Option<Vec<Vec<u8>>>> {
     use rustix::io::Errno;
     let mut names = vec![0_u8; 64 * 1024];
-    let len = match listxattr(path, &mut names[..]) {
+    let len = match list(&mut names) {
         Ok(len) => len,
-        // The file system has none.
-        Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
+        Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     names.truncate(len);
-    for name in names
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let mut value = vec![0_u8; 64 * 1024];
-        let len = getxattr(path, name, &mut value[..])?;
-        value.truncate(len);
-        fsetxattr(new, name, &value, XattrFlags::empty())?;
-    }
-    Ok(())
+    let names = names.split(|byte| *byte == 0);
+    Ok(Some(
+        names
+            .filter(|name| !name.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect(),
+    ))
 }
 
 /// Writes over the file itself. Its old bytes are put back when the new ones do not fit.
