@@ -5,9 +5,15 @@ local LIMIT = 20000
 
 ---@param text string
 ---@return string
-local function capped(text)
-  return #text > LIMIT and (text:sub(1, LIMIT) .. '\n… cut') or text
+function M.capped(text)
+  if #text <= LIMIT then
+    return text
+  end
+  -- Not in the middle of a character.
+  local stop = LIMIT + vim.str_utf_start(text, LIMIT + 1)
+  return text:sub(1, stop) .. '\n… cut'
 end
+local capped = M.capped
 
 ---@return integer? buf the file a person is looking at
 local function code_buffer()
@@ -15,11 +21,19 @@ local function code_buffer()
   return win and vim.api.nvim_win_get_buf(win) or nil
 end
 
+--- The file of a buffer as the session names it: relative to its directory, which `:cd` does not change.
 ---@param buf integer
 ---@return string
-local function name_of(buf)
-  return vim.fn.fnamemodify(vim.api.nvim_buf_get_name(buf), ':.')
+function M.path_of(buf)
+  local name = vim.api.nvim_buf_get_name(buf)
+  local info = require('pi.session').info()
+  local inside = info and vim.fs.relpath(info.cwd, name)
+  if inside then
+    return inside
+  end
+  return vim.fn.fnamemodify(name, ':.')
 end
+local name_of = M.path_of
 
 ---@param items { lnum: integer, text: string, name: string, severity: string }[]
 ---@return string

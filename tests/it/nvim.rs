@@ -2,6 +2,7 @@
 
 mod changes;
 mod chat;
+mod edit;
 mod editor;
 mod errors;
 mod harness;

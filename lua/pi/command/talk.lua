@@ -120,17 +120,7 @@ return {
   },
   edit = {
     run = function(_, cx)
-      local at = shared.mention(cx)
-        or '@' .. vim.fn.fnamemodify(vim.api.nvim_buf_get_name(cx.buf), ':.')
-      if cx.rest == '' then
-        vim.ui.input({ prompt = 'Edit: ' }, function(text)
-          if text and text ~= '' then
-            shared.ask('prompt.send', { text = text .. '\n\n' .. at, how = 'send' })
-          end
-        end)
-        return
-      end
-      shared.ask('prompt.send', { text = cx.rest .. '\n\n' .. at, how = 'send' })
+      require('pi.edit').run(vim.trim(cx.rest), cx)
     end,
   },
 }

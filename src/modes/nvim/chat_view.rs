@@ -16,6 +16,7 @@ pub mod live;
 pub mod text;
 pub mod tool;
 
+pub(super) use errors::plain as plain_error;
 use text::clip;
 use tool::ToolBlock;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
+use super::edit;
 use super::face::{Answer, Answering, Face, Request};
 use super::json::at;
 use super::requests::done;
@@ -65,14 +66,24 @@ fn send(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
         });
         return done(Ok(json!({"disposition": "handled"})));
     }
-    let sent = slot.command(Command::Prompt {
+    let command = Command::Prompt {
         text: with_context(&text, at(&request.params, "/context")),
         images: images.collect(),
         behavior: Some(behavior),
-    });
+    };
+    // Before the prompt, and in the order of the requests: an edit may have left its tools behind.
+    let tools = edit::bring_back(&face.state, slot);
+    let sent = slot.command(command);
     let (face, slot) = (face.clone(), slot.clone());
     Box::pin(async move {
+        let set = match tools {
+            Some(tools) => tools.await.is_ok(),
+            None => false,
+        };
         let answer = sent.await?;
+        if set {
+            edit::forget(&face.state, &slot);
+        }
         remember(&face, &slot, &text);
         Ok(answer)
     })
@@ -101,7 +112,7 @@ fn talk_back(slot: &Arc<Slot>, text: &str, again: bool) -> Answering {
 }
 
 /// Adds what the text mentions and only Neovim knows (the selection, diagnostics ...), each under its name.
-fn with_context(text: &str, context: &Json) -> String {
+pub(super) fn with_context(text: &str, context: &Json) -> String {
     let mut out = text.to_owned();
     for item in context.as_array().into_iter().flatten() {
         if let (Some(name), Some(text)) = (at(item, "/name").as_str(), at(item, "/text").as_str()) {
