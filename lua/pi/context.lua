@@ -103,10 +103,22 @@ local kinds = {
   end,
 }
 
---- The names a prompt may mention besides files.
+--- What a prompt may mention besides files, and what that stands for.
+---@type table<string, string>
+M.kinds = {
+  buffer = 'the file you look at',
+  buffers = 'the open files',
+  changes = 'what was changed: not looked at yet, or by the last run',
+  diagnostics = 'errors and warnings',
+  diff = 'what differs from the last git commit',
+  quickfix = 'the quickfix list',
+  selection = 'the lines you selected last',
+}
+
+--- Their names.
 ---@return string[]
 function M.names()
-  local names = vim.tbl_keys(kinds)
+  local names = vim.tbl_keys(M.kinds)
   table.sort(names)
   return names
 end
@@ -127,39 +139,6 @@ function M.gather(text)
     end
   end
   return found
-end
-
-local mimes = {
-  png = 'image/png',
-  jpg = 'image/jpeg',
-  jpeg = 'image/jpeg',
-  gif = 'image/gif',
-  webp = 'image/webp',
-}
-
---- Pictures that a prompt mentions by path (`@shot.png`, or a path alone on a line).
----@param text string
----@param session string
----@return { data: string, mime: string, path: string }[]
-function M.images(text, session)
-  local info = require('pi.session').info(session)
-  local out = {} ---@type { data: string, mime: string, path: string }[]
-  for word in text:gmatch('%S+') do
-    local path = word:gsub('^@', ''):gsub('^[\'"]', ''):gsub('[\'"]$', '')
-    local mime = mimes[(path:match('%.(%w+)$') or ''):lower()]
-    if mime then
-      if not vim.startswith(path, '/') and info then
-        path = vim.fs.joinpath(info.cwd, path)
-      end
-      local file = io.open(vim.fs.normalize(path), 'rb')
-      if file then
-        local data = file:read('*a')
-        file:close()
-        out[#out + 1] = { data = vim.base64.encode(data), mime = mime, path = path }
-      end
-    end
-  end
-  return out
 end
 
 return M

@@ -22,6 +22,7 @@ mod events;
 pub mod face;
 pub mod hello;
 mod json;
+mod mention;
 pub mod opener;
 pub mod outbox;
 mod prompt;

@@ -11,6 +11,7 @@ mod help;
 mod life;
 mod model;
 mod order;
+mod prompt;
 mod review;
 mod tree;
 mod trust;

@@ -24,6 +24,7 @@ local function sender(how)
         text = text,
         how = how,
         context = require('pi.context').gather(text),
+        images = require('pi.attach').paths(text, vim.t.pi_session or ''),
       }, function(err, result)
         shared.complain(err)
         -- What could not be sent is not lost, and when a review waits the person decides in the prompt what becomes of it.
@@ -72,6 +73,14 @@ return {
       end)
     end,
     complete = shared.file_words,
+  },
+  detach = {
+    run = function(args)
+      require('pi.attach').detach(args)
+    end,
+    complete = function(lead)
+      return require('pi.attach').complete(lead)
+    end,
   },
   queue = {
     run = function(args)
