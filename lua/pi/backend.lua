@@ -70,7 +70,8 @@ end
 
 ---@param code integer
 local function ended(code)
-  local told = state.leaving
+  -- While Neovim leaves, the end of its backend is no news.
+  local told = state.leaving or vim.v.exiting ~= vim.NIL
   local last = state.stderr[#state.stderr]
   state.job, state.channel, state.pid = nil, nil, nil
   local reason = 'the backend ended (exit ' .. code .. ')'

@@ -4,6 +4,7 @@ mod changes;
 mod chat;
 mod editor;
 mod harness;
+mod health;
 mod help;
 mod life;
 mod model;
