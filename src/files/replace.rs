@@ -132,12 +132,7 @@ pub fn replace(path: &Path, bytes: &[u8], options: Options) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`replace`].
-pub fn replace_if(
-    path: &Path,
-    bytes: &[u8],
-    only: Only,
-    options: Options,
-) -> io::Result<Replaced> {
+pub fn replace_if(path: &Path, bytes: &[u8], only: Only, options: Options) -> io::Result<Replaced> {
     let path = follow_links(path)?;
     let old = match fs::metadata(&path) {
         Ok(meta) if meta.is_dir() => return Err(rustix::io::Errno::ISDIR.into()),
@@ -433,7 +428,8 @@ impl Temp {
                 Ok(())
             }
             // Not every file system can; a second name that is made only where there is none does the same.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match fs::hard_link(&self.path, to) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match fs::hard_link(&self.path, to)
+            {
                 Ok(()) => Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
                 Err(_) if fs::symlink_metadata(to).is_ok() => Err(Errno::EXIST.into()),
@@ -765,7 +761,11 @@ mod tests {
         for name in &left {
             fs::write(dir.path().join(name), "").unwrap();
         }
-        fs::write(dir.path().join(format!(".pi-{dead}-0123456789abcdef.tmp")), "").unwrap();
+        fs::write(
+            dir.path().join(format!(".pi-{dead}-0123456789abcdef.tmp")),
+            "",
+        )
+        .unwrap();
         sweep(dir.path());
         let mut left = left.to_vec();
         left.sort();

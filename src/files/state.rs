@@ -218,7 +218,8 @@ mod tests {
         let state = StateDir::new(dir.path());
         let name = state.keep(b"text", Flush::Never).unwrap();
         let file = fs::File::open(dir.path().join(shelved(&name))).unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(9_000)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(9_000))
+            .unwrap();
         state.keep(b"text", Flush::Never).unwrap();
         state.write("newest", b"").unwrap();
         state.trim(1_000, Duration::from_secs(3_600));

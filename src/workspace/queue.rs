@@ -164,7 +164,7 @@ fn look_up(path: PathBuf) -> impl Future<Output = Result<(PathBuf, FileId), Queu
         tokio::task::spawn_blocking(move || {
             let real = real_path(&path)?;
             let file = FileId::of(&real);
-            Ok((real, file))
+            Ok::<_, io::Error>((real, file))
         })
     };
     async move {
@@ -400,7 +400,14 @@ mod tests {
             let queue = queue.clone();
             async move { drop(queue.write_lock(&link).await) }
         });
-        while queue.shared.state.lock().write_locks.values().all(|lock| Arc::strong_count(lock) < 3) {
+        while queue
+            .shared
+            .state
+            .lock()
+            .write_locks
+            .values()
+            .all(|lock| Arc::strong_count(lock) < 3)
+        {
             tokio::task::yield_now().await;
         }
         assert!(!again.is_finished());

@@ -86,10 +86,7 @@ async fn an_undo_right_behind_undo_and_redo_of_the_editor_finds_the_change() {
         stage.wait_clear().await;
         // All in one go, so that nothing has time to follow.
         let keys = "silent normal! u\nsilent write\nsilent redo\nsilent write\nlua require('pi.review').undo()";
-        stage
-            .nv
-            .lua("vim.cmd(...)", json!([keys]))
-            .await;
+        stage.nv.lua("vim.cmd(...)", json!([keys])).await;
         stage.nv.wait("getline(2) == 'two' && !&modified").await;
         assert_eq!(stage.disk("a.txt"), TEXT);
     }
