@@ -51,8 +51,11 @@ struct State {
     counts: HashMap<String, usize>,
     names: HashMap<String, String>,
     /// Proposed texts that Lua was given to edit, by version, the last ones.
-    given: HashMap<ProposalId, VecDeque<(u64, Arc<[u8]>)>>,
+    given: HashMap<ProposalId, Given>,
 }
+
+/// Texts with their versions.
+type Given = VecDeque<(u64, Arc<[u8]>)>;
 
 /// Lua may still hold the text before the last one, when it changed just as that was sent.
 const MAX_GIVEN: usize = 4;
