@@ -321,6 +321,7 @@ impl Job<'_> {
         }
         let flush = self.options.flush;
         flush.data(&temp.file).map_err(Refused::Failed)?;
+        super::moment("temporary-written");
         if self.options.faults.refuse_rename {
             return Err(Refused::InPlace(rustix::io::Errno::BUSY.into()));
         }

@@ -3,6 +3,7 @@
 mod changes;
 mod chat;
 mod editor;
+mod errors;
 mod harness;
 mod health;
 mod help;
