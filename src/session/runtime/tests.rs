@@ -12,6 +12,8 @@ use super::*;
 use crate::ai::providers::scripted::{Answer, Scripted};
 use crate::ai::{Block, Message};
 
+mod beside;
+
 struct Fixture {
     _dir: tempfile::TempDir,
     runtime: Runtime,
