@@ -13,6 +13,7 @@ use super::Shared;
 use super::drive::{Driver, End, Step, crashed, io_error};
 use super::entry::{Entry, Merged, Written};
 use crate::agent::{ErrorClass, ToolError, ToolOutput};
+use crate::files::errno::describe;
 use crate::files::replace::is_read_only;
 use crate::files::state::fingerprint;
 use crate::workspace::disk::read_state;
@@ -20,6 +21,15 @@ use crate::workspace::{Commit, CommitOutcome, FileState, Origin};
 
 /// How often a commit merges again because the file moved under it.
 const MAX_ROUNDS: usize = 5;
+
+/// What became of one attempt to write.
+enum Round {
+    Over(Step),
+    /// The file is another than was merged onto.
+    Moved,
+    /// The same because a person typed in it: they may do so as often as they like.
+    Typed,
+}
 
 /// A write that is decided, and what is told about it if it succeeds.
 struct Prepared {
@@ -119,10 +129,12 @@ impl Driver {
             return self.nothing_to_write().map(Step::End);
         }
         let _lock = self.shared.queue.write_lock(key).await;
-        for _ in 0..MAX_ROUNDS {
+        let mut rounds = 0;
+        while rounds < MAX_ROUNDS {
             match self.round(key).await? {
-                Some(step) => return Ok(step),
-                None => continue,
+                Round::Over(step) => return Ok(step),
+                Round::Moved => rounds += 1,
+                Round::Typed => {}
             }
         }
         let path = self.look(|entry| {
@@ -171,14 +183,14 @@ impl Driver {
         })
     }
 
-    /// Merges onto the file as it is and writes. `None` when it moved in between.
-    async fn round(&self, key: &Path) -> Result<Option<Step>, End> {
+    /// Merges onto the file as it is and writes.
+    async fn round(&self, key: &Path) -> Result<Round, End> {
         let (tool, path) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
         let current = match self.shared.workspace.state(key).await {
             Ok(current) => current,
             Err(error) => {
                 let error = io_error(tool, &path, Some(key), &error);
-                return Ok(Some(self.write_failed(key, error)?));
+                return Ok(Round::Over(self.write_failed(key, error)?));
             }
         };
         self.shared.take_in(self.id, current).await;
@@ -191,7 +203,7 @@ impl Driver {
             })
         })?;
         if stale > 0 {
-            return Ok(Some(Step::Again(
+            return Ok(Round::Over(Step::Again(
                 format!("{path} changed: {stale} hunk(s) are in conflict with what it says now"),
                 ToolError::new(ErrorClass::Stale, stale_text(&path)),
             )));
@@ -213,7 +225,11 @@ impl Driver {
             }
             CommitOutcome::Moved => {
                 self.shared.forget(&attempt.record).await;
-                return Ok(None);
+                return Ok(Round::Moved);
+            }
+            CommitOutcome::Typed => {
+                self.shared.forget(&attempt.record).await;
+                return Ok(Round::Typed);
             }
             CommitOutcome::Failed(error) => {
                 self.shared.forget(&attempt.record).await;
@@ -221,7 +237,7 @@ impl Driver {
             }
             CommitOutcome::Unknown => self.look_at_disk(key, attempt).await?,
         };
-        Ok(Some(step))
+        Ok(Round::Over(step))
     }
 
     /// What is to be written, and the record of it. What the model is told if all goes well is written down before the
@@ -242,7 +258,7 @@ impl Driver {
             })?
             .ok_or(End::Cancelled)?;
         let (keeper, is_call) = (self.shared.keeper(), self.is_call());
-        blocking(move || {
+        let (prepared, kept) = blocking(move || {
             let output = facts.output(&commit.target, &commit.target);
             let record = CommitRecord {
                 session: facts.session.clone(),
@@ -260,15 +276,18 @@ impl Driver {
                     .unwrap_or_default(),
                 result: KeptResult::of(&output),
             };
-            keeper.keep(&commit.base, is_call.then_some(&record));
-            Prepared {
+            let kept = keeper.keep(&commit.base, is_call.then_some(&record));
+            let prepared = Prepared {
                 facts,
                 commit,
                 record,
                 output,
-            }
+            };
+            (prepared, kept)
         })
-        .await
+        .await?;
+        self.shared.log_trouble(Ok(kept));
+        Ok(prepared)
     }
 
     /// Whether a call waits for a result; what a person restores has none that could be left unanswered.
@@ -362,14 +381,14 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps the text from before a write and the record of it. Trouble is logged and does not stop the write: a state
-    /// folder that cannot be written must not make every change impossible.
-    fn keep(&self, before: &FileState, record: Option<&CommitRecord>) {
+    /// Keeps the text from before a write and the record of it. Trouble does not stop the write: a state folder that cannot
+    /// be written must not make every change impossible.
+    fn keep(&self, before: &FileState, record: Option<&CommitRecord>) -> io::Result<()> {
         let text = self.checkpoints.as_ref();
         let text = text.map_or(Ok(()), |it| it.keep(&before.bytes).map(drop));
         let record = self.records.as_ref().zip(record);
-        let record = record.map_or(Ok(()), |(it, record)| it.write(record));
-        log_trouble(Ok(text.and(record)));
+        record.map_or(Ok(()), |(it, record)| it.write(record))?;
+        text
     }
 
     /// Marks the record as done and notes the change for later.
@@ -400,7 +419,7 @@ impl Shared {
     async fn store(&self, done: CommitRecord, is_call: bool, text: Arc<[u8]>) {
         let keeper = self.keeper();
         let stored = tokio::task::spawn_blocking(move || keeper.store(done, is_call, &text));
-        log_trouble(stored.await);
+        self.log_trouble(stored.await);
     }
 
     async fn forget(&self, record: &CommitRecord) {
@@ -410,14 +429,24 @@ impl Shared {
                 records.drop_record(&record.session, &record.call_id)
             })
         });
-        log_trouble(dropped.await);
+        self.log_trouble(dropped.await);
     }
-}
 
-fn log_trouble(outcome: Result<io::Result<()>, tokio::task::JoinError>) {
-    match outcome {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!(%error, "the state folder cannot be written"),
-        Err(error) => tracing::error!(%error, "the state folder was not written"),
+    /// Logs each trouble; the person is told once, because what they rely on to go back is not kept.
+    fn log_trouble(&self, outcome: Result<io::Result<()>, tokio::task::JoinError>) {
+        let error = match outcome {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(error) => io::Error::other(error),
+        };
+        tracing::error!(%error, "the state folder cannot be written");
+        let mut state = self.state.lock();
+        if !std::mem::replace(&mut state.state_trouble_told, true) {
+            let line = format!(
+                "old texts of changes are not kept ({}): `:Pi restore` will not find them after a restart",
+                describe(&error)
+            );
+            state.emit(&ReviewEvent::Said { line });
+        }
     }
 }
