@@ -9,6 +9,7 @@ mod health;
 mod help;
 mod life;
 mod model;
+mod models;
 mod order;
 mod review;
 mod tree;
