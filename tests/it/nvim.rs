@@ -1,7 +1,9 @@
 //! The Neovim face against a real Neovim.
 
+mod attention;
 mod changes;
 mod chat;
+mod edit;
 mod editor;
 mod errors;
 mod harness;
@@ -11,6 +13,7 @@ mod life;
 mod model;
 mod models;
 mod order;
+mod prompt;
 mod review;
 mod tree;
 mod trust;
