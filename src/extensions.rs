@@ -116,7 +116,7 @@ pub enum Draft {
         /// Details.
         details: Option<Value>,
         /// Usage of the extension's own calls.
-        usage: Option<Usage>,
+        usage: Option<Box<Usage>>,
     },
 }
 

@@ -339,7 +339,7 @@ impl State {
                     tokens_before,
                     details,
                     from_hook: Some(true),
-                    usage,
+                    usage: usage.map(|usage| *usage),
                 })
             }
         };
