@@ -229,6 +229,7 @@ impl Driver {
             .map_err(Stop::text)?;
         self.mask = credentials.mask.clone();
         let mut call = Call::new(&self.request, self.services.long_cache());
+        call.kept = self.services.kept(&self.request);
         call.plain_tools = self.services.plain_tools(&call);
         let mut attempt = 0;
         loop {
@@ -255,7 +256,8 @@ impl Driver {
         let client = self.services.client()?;
         let proxy = self.services.proxy_of(&url)?;
         let headers = headers(api, &body, credentials, &self.request)?;
-        let text = serde_json::to_vec(&Value::Object(body.json))
+        let text = body
+            .bytes()
             .map_err(|error| Stop::text(error.to_string()))?;
         let send = client.post(url.clone()).headers(headers).body(text).send();
         let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
