@@ -2,6 +2,7 @@
 
 mod changes;
 mod chat;
+mod edit;
 mod editor;
 mod errors;
 mod harness;
@@ -10,6 +11,7 @@ mod help;
 mod life;
 mod model;
 mod order;
+mod prompt;
 mod review;
 mod tree;
 mod trust;

@@ -26,16 +26,40 @@ pub(super) fn revert_all(shared: &Arc<Shared>, what: Vec<(ProposalId, Vec<HunkId
         let shared = Arc::clone(shared);
         // Short: a read and a write under the file's lock.
         tokio::spawn(async move {
-            if let Err(why) = revert(&shared, id, &hunks).await {
+            if let Err(NotReverted { why, again }) = revert(&shared, id, &hunks).await {
                 let mut state = shared.state.lock();
                 if let Some(entry) = state.entries.get_mut(&id) {
                     entry.notice = Some(why.clone());
+                }
+                if again {
+                    // The decision stands, and so does the way to take it back.
+                    let accepted = |hunk| (id, hunk, HunkState::Pending);
+                    state.remember(hunks.into_iter().map(accepted).collect());
                 }
                 state.changed(id);
                 // A settled proposal is on no screen any more, and its notice with it.
                 state.emit(&ReviewEvent::Said { line: why });
             }
         });
+    }
+}
+
+/// Why hunks were not taken back.
+struct NotReverted {
+    why: String,
+    /// Whether another try may do better: nothing but the write was in the way.
+    again: bool,
+}
+
+impl From<String> for NotReverted {
+    fn from(why: String) -> Self {
+        Self { why, again: false }
+    }
+}
+
+impl From<&str> for NotReverted {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
     }
 }
 
@@ -47,7 +71,7 @@ struct Reversal {
     old: Vec<Vec<u8>>,
 }
 
-async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Result<(), String> {
+async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Result<(), NotReverted> {
     // A key pressed during the write acts on the state reached.
     let settled = shared
         .look(id, |entry| entry.settled.clone())
@@ -58,7 +82,7 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
         .ok_or("this change is gone")?;
     let lock = shared.queue.write_lock(&path).await;
     for _ in 0..MAX_ROUNDS {
-        let Some((written, reversals, path_given)) = shared
+        let Some((written, reversals, path_given, force)) = shared
             .look(id, |entry| {
                 let written = entry.written.clone()?;
                 let work = entry.work.as_ref()?;
@@ -75,7 +99,8 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
                         old: piece.hunk.old.clone(),
                     })
                     .collect();
-                Some((written, reversals, entry.path_given.clone()))
+                // What was written although it is read-only can be taken back all the same.
+                Some((written, reversals, entry.path_given.clone(), entry.force))
             })
             .flatten()
         else {
@@ -89,8 +114,9 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
             .state(&path)
             .await
             .map_err(|error| format!("not reverted: {}", describe(&error)))?;
-        let (commit, rows) = reversed(&path, &written, current, &reversals)
+        let (mut commit, rows) = reversed(&path, &written, current, &reversals)
             .ok_or_else(|| format!("not reverted: {path_given} says something else there now"))?;
+        commit.force = force;
         let creates = written.before.origin == Origin::Missing && commit.target.is_empty();
         if let Some(checkpoints) = shared.checkpoints.clone() {
             let bytes = Arc::clone(&commit.base.bytes);
@@ -112,19 +138,18 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
                 file_changed(shared, &path, By::Person);
                 return Ok(());
             }
-            CommitOutcome::Moved => {}
+            CommitOutcome::Moved | CommitOutcome::Typed => {}
             CommitOutcome::Failed(error) => {
-                return Err(format!("not reverted: {}", describe(&error)));
+                let why = format!("not reverted: {}", describe(&error));
+                return Err(NotReverted { why, again: true });
             }
             CommitOutcome::Unknown => {
-                return Err("not known whether it was reverted: the editor closed".to_owned());
+                return Err("not known whether it was reverted: the editor closed".into());
             }
         }
     }
-    Err(format!(
-        "not reverted: {path_given} keeps changing",
-        path_given = path.display()
-    ))
+    let why = format!("not reverted: {} keeps changing", path.display());
+    Err(NotReverted { why, again: true })
 }
 
 /// Waits while the proposal is being written. Open again, its hunks are pending already.
@@ -305,6 +330,9 @@ pub(super) enum By {
 /// A file that is being looked at because it changed.
 pub(super) struct Look {
     path: PathBuf,
+    by: By,
+    /// It has read the file: a later change needs a look of its own.
+    has_read: bool,
     over: CancellationToken,
 }
 
@@ -315,15 +343,33 @@ struct Looking {
 }
 
 impl Looking {
-    fn new(shared: &Arc<Shared>, path: &Path) -> Self {
+    /// `None` when a look that will see this change as well still waits for the file: while a write waits for a person
+    /// who goes on typing, one look is as good as hundreds.
+    fn new(shared: &Arc<Shared>, path: &Path, by: By) -> Option<Self> {
+        let mut state = shared.state.lock();
+        let same = |look: &Look| !look.has_read && look.by == by && look.path == path;
+        if state.looks.iter().any(same) {
+            return None;
+        }
         let over = CancellationToken::new();
-        shared.state.lock().looks.push(Look {
+        state.looks.push(Look {
             path: path.to_owned(),
+            by,
+            has_read: false,
             over: over.clone(),
         });
-        Self {
+        drop(state);
+        Some(Self {
             shared: Arc::clone(shared),
             over,
+        })
+    }
+
+    fn reads(&self) {
+        let mut state = self.shared.state.lock();
+        let mut looks = state.looks.iter_mut();
+        if let Some(look) = looks.find(|look| look.over == self.over) {
+            look.has_read = true;
         }
     }
 }
@@ -375,11 +421,13 @@ pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path, by: By) {
         return;
     };
     let shared = Arc::clone(shared);
-    let looking = Looking::new(&shared, &real_path);
+    let Some(looking) = Looking::new(&shared, &real_path, by) else {
+        return;
+    };
     // Short: one read of the file, under its lock so that an older reading never replaces a newer one.
     tokio::spawn(async move {
-        let _looking = looking;
         let _lock = shared.queue.write_lock(&real_path).await;
+        looking.reads();
         let Ok(current) = shared.workspace.state(&real_path).await else {
             return;
         };
