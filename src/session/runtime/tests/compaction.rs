@@ -23,7 +23,7 @@ fn compact() -> Command {
 /// Texts of the newest request.
 fn last_request(it: &Fixture) -> String {
     let request = it.model.requests().pop().unwrap();
-    let texts: Vec<String> = request.messages.iter().map(show_message).collect();
+    let texts: Vec<String> = request.messages.iter().map(|it| show_message(it)).collect();
     texts.join("\n")
 }
 
@@ -117,7 +117,9 @@ async fn usage_from_before_a_compaction_starts_no_other_one() {
         Answer::say("answer one"),
         // Over the threshold: compacted after the run.
         Answer::say("answer two").usage(full),
+        // The cut falls inside the second turn: its head is summarised by a request of its own.
         Answer::say("## Goal\nsummary"),
+        Answer::say("## Original Request\nsummary"),
         Answer::say("answer three"),
         Answer::say("answer four"),
     ];
@@ -129,7 +131,7 @@ async fn usage_from_before_a_compaction_starts_no_other_one() {
     it.prompt("question two").await;
     let told = it.until("settled").await;
     assert_eq!(told.matches("compaction_start").count(), 1, "{told}");
-    for (prompt, requests) in [("question three", 4), ("question four", 5)] {
+    for (prompt, requests) in [("question three", 5), ("question four", 6)] {
         it.prompt(prompt).await;
         let told = it.until("settled").await;
         assert!(!told.contains("compaction"), "{told}");
