@@ -68,6 +68,7 @@ function M.login(provider)
   end
   ask('auth.login', { provider = provider, key = key }, function(result)
     notice.say('the key for ' .. provider .. ' is stored')
+    require('pi.attention').withdraw('login')
     adopt(provider, result.model)
   end)
 end
@@ -144,21 +145,30 @@ local function answer(dir, choice)
   end)
 end
 
---- Lets the person choose, once the message that brought the question is over: a picker may wait for a key.
+--- The question about a project.
 ---@param dir string
 ---@param result { resources: string[], choices: string[] }
+---@return pi.question.Question
 local function question(dir, result)
   local names = vim.tbl_map(function(path)
     return vim.fn.fnamemodify(path, ':~:.')
   end, result.resources)
-  local prompt = 'This project brings ' .. table.concat(names, ', ')
-  vim.schedule(function()
-    vim.ui.select(result.choices, { prompt = prompt, kind = 'pi.confirm' }, function(_, index)
-      if index then
-        answer(dir, index)
+  return {
+    id = 'trust:' .. dir,
+    kind = 'trust',
+    session = vim.t.pi_session or '',
+    title = 'Trust this project?',
+    message = 'It brings '
+      .. table.concat(names, ', ')
+      .. '. Nothing of it is loaded before you answer.',
+    options = result.choices,
+    asked = 0,
+    answer = function(given)
+      if given.index then
+        answer(dir, given.index)
       end
-    end)
-  end)
+    end,
+  }
 end
 
 ---@type table<string, true> directories that were asked about; dismissing the question is "later"
@@ -173,7 +183,7 @@ function M.offer_trust(dir)
   asked[dir] = true
   rpc.request('trust.ask', { cwd = dir }, function(err, result)
     if not err and result.ask then
-      question(dir, result)
+      require('pi.attention').put(question(dir, result))
     end
   end)
 end
@@ -198,8 +208,44 @@ function M.trust(word)
       notice.say('this project has nothing of its own that would be loaded')
       return
     end
-    question(dir, result)
+    require('pi.attention').put_now(question(dir, result))
   end)
+end
+
+--- A prompt could not be sent because no model can be asked: what to do about it waits in the queue.
+---@param session string
+---@param err string
+function M.wanted(session, err)
+  if not err:find('[Nn]o API key') and not err:find('No model') then
+    return
+  end
+  require('pi.attention').put({
+    id = 'login',
+    kind = 'login',
+    session = session,
+    title = 'Which model is to answer?',
+    message = err,
+    options = {
+      'give a provider its key',
+      'look for a server on this machine',
+      'write a model of your own into models.json',
+    },
+    asked = 0,
+    answer = function(given)
+      local run = ({
+        function()
+          M.login()
+        end,
+        M.local_models,
+        function()
+          M.settings('models')
+        end,
+      })[given.index or 0]
+      if run then
+        vim.schedule(run)
+      end
+    end,
+  }, true)
 end
 
 --- Opens a settings file.

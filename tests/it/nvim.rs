@@ -1,5 +1,6 @@
 //! The Neovim face against a real Neovim.
 
+mod attention;
 mod changes;
 mod chat;
 mod edit;

@@ -17,7 +17,6 @@ use super::opener::Opener;
 use super::outbox::Outbox;
 use super::slot::Slot;
 use crate::files::state::StateDir;
-use crate::resources::trust::Verdict;
 use crate::session::SessionChoice;
 
 /// A request (or, without `id`, a plain message) of the Lua side.
@@ -181,14 +180,7 @@ impl Face {
             .await
             .map_err(|error| format!("open the session: {error}"))?
             .map_err(|error| error.to_string())?;
-        let untrusted = matches!(self.opener.verdict(&cwd), Verdict::Ask(_));
         let slot = Slot::start(self, runtime, cwd).await?;
-        if untrusted {
-            self.outbox.push(notice(
-                "warn",
-                "this project brings settings or skills of its own; nothing of them is loaded, `:Pi trust` decides",
-            ));
-        }
         let mut slots = self.slots.lock();
         slots.live.insert(slot.id(), slot.clone());
         Ok(slot)
