@@ -143,14 +143,14 @@ end
 --- The directory a session of this tab page belongs to. It does not follow files, even where Neovim's own does.
 ---@return string
 function M.cwd()
+  local cwd = vim.fn.getcwd(-1, 0)
   if not vim.o.autochdir then
-    return vim.fn.getcwd(-1, 0)
+    return cwd
   end
   local name = vim.api.nvim_buf_get_name(0)
-  if name == '' or vim.bo.buftype ~= '' then
-    return vim.fn.getcwd(-1, 0)
-  end
-  return vim.fs.root(0, { '.git', '.jj', '.pi', 'AGENTS.md' }) or vim.fs.dirname(name)
+  local from = (name == '' or vim.bo.buftype ~= '') and cwd or vim.fs.dirname(vim.fs.abspath(name))
+  -- In a linked worktree `.git` is a file, and its folder the root all the same.
+  return vim.fs.root(from, { '.git', '.jj', '.pi', 'AGENTS.md' }) or from
 end
 
 ---@class pi.backend.Facts

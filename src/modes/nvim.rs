@@ -22,6 +22,7 @@ pub mod face;
 pub mod hello;
 mod json;
 pub mod opener;
+mod opening;
 pub mod outbox;
 mod prompt;
 mod requests;
@@ -31,6 +32,7 @@ pub mod slot;
 pub mod status;
 mod tree;
 pub mod workspace;
+mod written;
 
 use editor::transport::Stdio;
 use editor::{Editor, Notification};

@@ -65,6 +65,8 @@ pub enum SessionChoice {
     InMemory,
     /// This file; a missing one is created with the first message.
     Open(PathBuf),
+    /// This file, in the directory given instead of the one it names, which is gone. The file goes on naming that one.
+    OpenHere(PathBuf),
     /// The most recent one of the directory, else a new one.
     Continue,
 }
@@ -72,7 +74,7 @@ pub enum SessionChoice {
 impl SessionChoice {
     /// Whether it means a session from before.
     pub fn is_old(&self) -> bool {
-        matches!(self, Self::Open(_) | Self::Continue)
+        matches!(self, Self::Open(_) | Self::OpenHere(_) | Self::Continue)
     }
 }
 
@@ -325,6 +327,13 @@ fn open_session(config: &RuntimeConfig, resources: &Resources) -> Result<Session
         SessionChoice::InMemory => Session::in_memory(cwd, start)?,
         SessionChoice::New => Session::create(&dir, cwd, start)?,
         SessionChoice::Open(path) => Session::open(path, cwd, start)?,
+        SessionChoice::OpenHere(path) => {
+            let start = Start {
+                cwd_override: Some(cwd.clone()),
+                ..start
+            };
+            Session::open(path, cwd, start)?
+        }
         SessionChoice::Continue => {
             let places = &config.load.places;
             let dir = SessionDir::new(&places.agent_dir, cwd, Some(&dir));

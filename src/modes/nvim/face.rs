@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
+use tokio_util::sync::CancellationToken;
 
 use super::editor::value::to_json;
 use super::editor::{Editor, Notification};
@@ -19,6 +20,7 @@ use super::slot::Slot;
 use crate::files::state::StateDir;
 use crate::resources::trust::Verdict;
 use crate::session::SessionChoice;
+use crate::session::listing::same_file;
 
 /// A request (or, without `id`, a plain message) of the Lua side.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +87,8 @@ pub struct Face {
     /// Our own state directory.
     pub state: StateDir,
     pub(super) slots: Mutex<Slots>,
+    /// Ends the list of sessions that is being made.
+    pub(super) listing: Mutex<CancellationToken>,
     panels: HashMap<&'static str, Arc<dyn Panel>>,
 }
 
@@ -111,6 +115,7 @@ impl Face {
             config,
             state,
             slots: Mutex::default(),
+            listing: Mutex::default(),
             panels,
         })
     }
@@ -162,7 +167,7 @@ impl Face {
         }
     }
 
-    /// Opens a session, or returns the running one of that file, and shows it.
+    /// Opens a session of a directory that is there, or returns the running one of that file.
     pub(super) async fn open(
         self: &Arc<Self>,
         cwd: PathBuf,
@@ -194,10 +199,11 @@ impl Face {
         Ok(slot)
     }
 
-    fn live_file(&self, path: &Path) -> Option<Arc<Slot>> {
-        let slots = self.slots.lock();
-        let same = |slot: &&Arc<Slot>| slot.file().as_deref() == Some(path);
-        slots.live.values().find(same).cloned()
+    /// The running session of a file.
+    pub(super) fn live_file(&self, path: &Path) -> Option<Arc<Slot>> {
+        let live: Vec<_> = self.slots.lock().live.values().cloned().collect();
+        let same = |slot: &Arc<Slot>| slot.file().is_some_and(|file| same_file(&file, path));
+        live.into_iter().find(same)
     }
 
     /// What to do when there is no model yet.
