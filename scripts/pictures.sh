@@ -16,6 +16,7 @@ shot() { # name size start keys...
   local name=$1 size=$2 start=$3 home=$work/$1 keys=()
   shift 3
   if [ ${#only[@]} -gt 0 ] && ! printf '%s\n' "${only[@]}" | grep -qx "$name"; then return; fi
+  case $name in *.*) ;; *) name=$name.png ;; esac
   mkdir -p "$home"/{home,agent,tmp,config,data,state,cache}
   cp -R "$root/scripts/demo/sample" "$home/shop"
   for key in "$@"; do keys+=("--keys=$key"); done
@@ -23,18 +24,30 @@ shot() { # name size start keys...
     HOME="$home/home" PI_CODING_AGENT_DIR="$home/agent" TMPDIR="$home/tmp" XDG_CONFIG_HOME="$home/config" \
     XDG_DATA_HOME="$home/data" XDG_STATE_HOME="$home/state" XDG_CACHE_HOME="$home/cache" PI_OFFLINE=1 \
     PI_NVIM_BIN="${CARGO_TARGET_DIR:-$root/target}/debug/pi-nvim" PI_NVIM_DEMO="${demo-1}" PI_DEMO_OUT="${start}" \
-    timeout 120 "$tools/py/bin/python" "$root/scripts/shot.py" "$out/$name.png" --nvim "$tools/bin/nvim" --size "$size" \
+    timeout 120 "$tools/py/bin/python" "$root/scripts/shot.py" "$out/$name" --nvim "$tools/bin/nvim" --size "$size" \
     --settle 1 "${keys[@]}" --arg=--clean "--arg=--cmd" "--arg=set rtp^=$root" --arg=-u "--arg=$root/scripts/demo/init.lua" \
     --arg=shop/cart.py)
-  echo "$out/$name.png"
+  echo "$out/$name"
 }
 
 only=("$@")
 asked="wait:require('pi.attention').count() > 0"
 allow=("$asked" ':Pi attention<CR>' "wait:vim.api.nvim_win_get_config(0).relative ~= ''" 'sleep:0.6' 'y')
 drawn="wait:require('pi.review').pending() > 5"
+again="wait:require('pi.review').pending() == 1"
 review=("${allow[@]}" "$drawn" 'sleep:0.5' ']c')
 
+shot demo.gif 150x36 none 'wait:vim.v.vim_did_enter == 1' ':Pi<CR>' 'sleep:1.5' 'i' 'frame:2500:Ask. The agent works beside your code; your windows and your cursor stay yours.' \
+  'The tests of this shop fail. Find out why and put it right.' 'frame:1500:Ask. The agent works beside your code; your windows and your cursor stay yours.' '<C-s>' \
+  "$asked" 'frame:1500:It reads. A command asks before it runs.' '<Esc>' ':Pi attention<CR>' "wait:vim.api.nvim_win_get_config(0).relative ~= ''" 'sleep:0.6' \
+  'frame:2500:It reads. A command asks before it runs.' 'y' "$drawn" ':wincmd t<CR>' ':hide edit shop/cart.py<CR>' 'sleep:0.5' ']c' 'sleep:0.3' \
+  'frame:3500:Every edit is shown as hunks over your untouched text. Nothing is written yet.' ',a' 'sleep:0.5' \
+  'frame:2000:,a accepts a hunk.' ':Pi! review reject<CR>' 'sleep:0.5' 'no floats where money is concerned' 'frame:2500:Refuse one, and say why: the reason goes to the model.' \
+  '<C-s>' 'sleep:0.5' 'frame:1500:Refuse one, and say why: the reason goes to the model.' ',a' 'sleep:1' 'frame:2500:The last decision writes the file: one undo step, only the lines you accepted.' \
+  ':Pi focus review<CR>' 'sleep:0.5' 'frame:2500:The list has every file of the turn.' 'ga' 'sleep:0.6' 'ga' "$asked" 'sleep:0.3' \
+  ':Pi attention<CR>' "wait:vim.api.nvim_win_get_config(0).relative ~= ''" 'sleep:0.6' 'y' "$again" 'sleep:0.5' 'frame:3500:The model knows which hunks went in, which did not, and why. It goes on from there.' ':wincmd t<CR>' \
+  ':Pi review next<CR>' 'sleep:0.8' 'frame:2500:Another way, without floats.' ',a' "$asked" 'sleep:0.3' ':Pi attention<CR>' "wait:vim.api.nvim_win_get_config(0).relative ~= ''" \
+  'sleep:0.6' 'y' 'sleep:3' 'frame:4000:Done. `,u` takes a decision back, also now; `:Pi tree` goes back to any point.'
 shot question 100x30 '' "$asked" ':Pi attention<CR>'
 shot review 110x32 '' "${review[@]}"
 shot review-small 80x24 '' "${review[@]}"

@@ -1,5 +1,5 @@
-"""Draw a Neovim screen to a PNG: attach as a UI, keep the cell grid, paint it."""
-import argparse, threading, time, unicodedata
+"""Draw a Neovim screen: attach as a UI, keep the cell grid, paint it to a PNG, or to a GIF of the moments that were named."""
+import argparse, copy, threading, time, unicodedata
 import pynvim
 from PIL import Image, ImageDraw, ImageFont
 
@@ -16,7 +16,8 @@ def wait_until(nvim, expression, seconds=30):
     raise SystemExit(f"shot: gave up waiting for {expression}")
 
 def grid_of(nvim, cols, rows, keys, settle):
-    state = dict(grid=[[(" ", 0)] * cols for _ in range(rows)], hl={0: {}}, colors={}, cursor=[0, 0])
+    """Presses the keys and returns the screen, with `moments`: (milliseconds, caption, screen) for each `frame:`."""
+    state = dict(moments=[], grid=[[(" ", 0)] * cols for _ in range(rows)], hl={0: {}}, colors={}, cursor=[0, 0])
     def on_event(name, batches):
         for kind, *calls in (batches if name == "redraw" else []):
             for c in calls:
@@ -36,11 +37,19 @@ def grid_of(nvim, cols, rows, keys, settle):
                     top, bot, left, right, n = c[1:6]
                     for r in (range(top, bot - n) if n > 0 else range(bot - 1, top - n - 1, -1)):
                         g[r][left:right] = g[r + n][left:right]
+    def moment():
+        return {name: copy.deepcopy(state[name]) for name in ("grid", "hl", "colors", "cursor")}
     def start():
         def stop():
             for k in keys:
                 if k.startswith("wait:"): wait_until(nvim, k[5:])        # a Lua expression that becomes true
                 elif k.startswith("sleep:"): time.sleep(float(k[6:]))
+                elif k.startswith("frame:"):                             # frame:MILLISECONDS:caption
+                    shown, caption = k[6:].split(":", 1)
+                    time.sleep(0.25)
+                    wanted = len(state["moments"]) + 1
+                    nvim.async_call(lambda s=int(shown), c=caption: state["moments"].append((s, c, moment())))
+                    while len(state["moments"]) < wanted: time.sleep(0.01)
                 else: nvim.async_call(nvim.input, k)
             time.sleep(settle); nvim.async_call(nvim.stop_loop)
         threading.Thread(target=stop, daemon=True).start()
@@ -48,13 +57,15 @@ def grid_of(nvim, cols, rows, keys, settle):
     nvim.run_loop(lambda *_: None, on_event, start)
     return state
 
-def paint(state, path, size=16):
+def paint(state, caption=None, size=16):
     mono = ImageFont.truetype("DejaVuSansMono.ttf", size)
     try: cjk = ImageFont.truetype("wqy-microhei.ttc", size)
     except OSError: cjk = mono
     w, h, grid = round(mono.getlength("M")), int(size * 1.3), state["grid"]
     color = lambda v, default: "#%06x" % (default if v is None or v < 0 else v)
-    img = Image.new("RGB", (w * len(grid[0]), h * len(grid))); d = ImageDraw.Draw(img)
+    below = 0 if caption is None else 2 * h
+    img = Image.new("RGB", (w * len(grid[0]), h * len(grid) + below), "#f2f2f2"); d = ImageDraw.Draw(img)
+    if caption: d.text((w, h * len(grid) + h // 2), caption, font=mono, fill="#1b1b1f")
     for y, line in enumerate(grid):
         for x, (text, attr) in enumerate(line):
             if text == "": continue                      # right half of a wide cell
@@ -66,10 +77,20 @@ def paint(state, path, size=16):
             d.rectangle(box, fill=bg)
             d.text(box[:2], text, font=cjk if wide == 2 else mono, fill=fg)
             if a.get("underline") or a.get("undercurl"): d.line([box[0], box[3] - 1, box[2], box[3] - 1], fill=fg)
-    img.save(path)
+    return img
+
+def animate(moments, path):
+    """Few colours and only what changed: a picture of a minute in well under a megabyte."""
+    frames = [paint(screen, caption) for _, caption, screen in moments]
+    palette = frames[len(frames) // 2].quantize(96)
+    frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=[m[0] for m in moments], loop=0, optimize=True)
 
 p = argparse.ArgumentParser(); p.add_argument("out"); p.add_argument("--nvim", default="nvim"); p.add_argument("--size", default="100x28")
 p.add_argument("--keys", action="append", default=[]); p.add_argument("--arg", action="append", default=[]); p.add_argument("--settle", type=float, default=0.8)
 o = p.parse_args(); cols, rows = map(int, o.size.split("x"))
 nv = pynvim.attach("child", argv=[o.nvim, "--embed", "-n", "-i", "NONE", *o.arg])
-paint(grid_of(nv, cols, rows, o.keys, o.settle), o.out); nv.close()
+state = grid_of(nv, cols, rows, o.keys, o.settle)
+if o.out.endswith(".gif"): animate(state["moments"], o.out)
+else: paint(state).save(o.out)
+nv.close()

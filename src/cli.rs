@@ -6,9 +6,14 @@
 
 use secrecy::SecretString;
 
+use pi_nvim::ai::ModelRegistry;
 use pi_nvim::ai::ThinkingLevel;
 use pi_nvim::ai::choice::Wanted;
 use pi_nvim::ai::patterns::CliFlags;
+use pi_nvim::files::agent_dir::Places;
+use pi_nvim::resources::ResourceFlags;
+use pi_nvim::resources::trust::TrustRules;
+use pi_nvim::session::{Opener, ToolChoice};
 
 mod actions;
 pub(crate) mod docs;
@@ -47,20 +52,6 @@ pub(crate) enum HeadlessReview {
     Auto,
     /// Refused.
     Reject,
-}
-
-/// Which tools a session gets (`--tools`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ToolSelection {
-    /// Exactly these names or patterns.
-    Only(Vec<String>),
-    /// The default list with these added or taken away.
-    Modified {
-        /// `+name`.
-        added: Vec<String>,
-        /// `-name`.
-        removed: Vec<String>,
-    },
 }
 
 /// A command of its own instead of a session.
@@ -102,10 +93,7 @@ pub(crate) struct Cli {
     pub(crate) session_dir: Option<String>,
     pub(crate) no_session: bool,
     pub(crate) name: Option<String>,
-    pub(crate) tools: Option<ToolSelection>,
-    pub(crate) exclude_tools: Vec<String>,
-    pub(crate) no_builtin_tools: bool,
-    pub(crate) no_tools: bool,
+    pub(crate) tools: ToolChoice,
     pub(crate) extensions: Vec<String>,
     pub(crate) no_extensions: bool,
     pub(crate) skills: Vec<String>,
@@ -256,8 +244,8 @@ fn set_switch(cli: &mut Cli, flag: &Flag, rest: &mut std::collections::VecDeque<
         "--continue" => cli.continue_recent = true,
         "--resume" => cli.resume = true,
         "--no-session" => cli.no_session = true,
-        "--no-builtin-tools" => cli.no_builtin_tools = true,
-        "--no-tools" => cli.no_tools = true,
+        "--no-builtin-tools" => cli.tools.no_builtin = true,
+        "--no-tools" => cli.tools.none = true,
         "--no-extensions" => cli.no_extensions = true,
         "--no-skills" => cli.no_skills = true,
         "--no-prompt-templates" => cli.no_prompt_templates = true,
@@ -291,8 +279,8 @@ fn set_value(cli: &mut Cli, flag: &Flag, value: String) -> Result<(), String> {
         "--session-id" => cli.session_id = Some(value),
         "--fork" => cli.fork = Some(value),
         "--session-dir" => cli.session_dir = Some(value),
-        "--tools" => cli.tools = Some(tools(&value)?),
-        "--exclude-tools" => cli.exclude_tools.extend(list(&value)),
+        "--tools" => tools(&mut cli.tools, &value)?,
+        "--exclude-tools" => cli.tools.exclude.extend(list(&value)),
         "--extension" => cli.extensions.push(value),
         "--skill" => cli.skills.push(value),
         "--prompt-template" => cli.prompt_templates.push(value),
@@ -345,29 +333,26 @@ fn list(value: &str) -> Vec<String> {
         .collect()
 }
 
-fn tools(value: &str) -> Result<ToolSelection, String> {
+fn tools(choice: &mut ToolChoice, value: &str) -> Result<(), String> {
     let names = list(value);
     let modifiers = names
         .iter()
         .filter(|name| name.starts_with(['+', '-']))
         .count();
     if modifiers == 0 {
-        return Ok(ToolSelection::Only(names));
+        choice.only = Some(names);
+        return Ok(());
     }
     if modifiers < names.len() {
         return Err("--tools takes either names, or +name and -name, not both".into());
     }
     let with = |sign: char| {
-        names
-            .iter()
-            .filter_map(|name| name.strip_prefix(sign))
-            .map(str::to_owned)
-            .collect()
+        let names = names.iter().filter_map(move |name| name.strip_prefix(sign));
+        names.map(str::to_owned).collect()
     };
-    Ok(ToolSelection::Modified {
-        added: with('+'),
-        removed: with('-'),
-    })
+    choice.added = with('+');
+    choice.removed = with('-');
+    Ok(())
 }
 
 impl Cli {
@@ -394,6 +379,30 @@ impl Cli {
             },
             thinking: self.thinking,
             patterns: self.models.clone(),
+        }
+    }
+
+    /// Returns what opens the sessions of this process, as the arguments want them.
+    pub(crate) fn opener(&self, places: Places, registry: ModelRegistry) -> Opener {
+        Opener {
+            flags: ResourceFlags {
+                system_prompt: self.system_prompt.clone(),
+                append_system_prompt: self.append_system_prompt.clone(),
+                extensions: self.extensions.clone(),
+                skills: self.skills.clone(),
+                prompt_templates: self.prompt_templates.clone(),
+                no_extensions: self.no_extensions,
+                no_skills: self.no_skills,
+                no_prompt_templates: self.no_prompt_templates,
+                no_context_files: self.no_context_files,
+            },
+            trust: TrustRules::new(self.trust),
+            wanted: self.wanted(),
+            api_key: self.api_key.clone(),
+            session_dir: self.session_dir.clone(),
+            tools: self.tools.clone(),
+            guard: std::env::current_exe().ok(),
+            ..Opener::new(places, registry)
         }
     }
 
@@ -550,11 +559,12 @@ mod tests {
         let cli = read("--thinking|huge|-t|+grep,-bash|--models|a, b|--append-system-prompt|x|-a")
             .unwrap();
         assert!(cli.warnings.first().unwrap().contains("huge"));
-        let expected = ToolSelection::Modified {
+        let expected = ToolChoice {
             added: vec!["grep".into()],
             removed: vec!["bash".into()],
+            ..ToolChoice::default()
         };
-        assert_eq!((cli.tools, cli.trust), (Some(expected), Some(true)));
+        assert_eq!((cli.tools, cli.trust), (expected, Some(true)));
         assert_eq!(cli.models.unwrap(), ["a", "b"]);
         assert_eq!(read("auth|check").unwrap().action, Some(Action::AuthCheck));
         assert_eq!(read("auth").unwrap().messages, ["auth"]);

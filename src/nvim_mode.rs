@@ -7,9 +7,8 @@ use pi_nvim::ai::providers::scripted::{Answer, Scripted, demo};
 use pi_nvim::ai::registry::ModelRegistry;
 use pi_nvim::files::agent_dir::Places;
 use pi_nvim::modes::nvim::editor::transport::Stdio;
-use pi_nvim::modes::nvim::opener::Setup;
 use pi_nvim::modes::nvim::{self, Connection};
-use pi_nvim::resources::ResourceFlags;
+use pi_nvim::session::Opener;
 
 use crate::cli::Cli;
 
@@ -22,19 +21,19 @@ pub(crate) fn run(cli: Cli) -> Result<(), String> {
             format!("--mode nvim is started by Neovim, over standard input and output: {error}")
         })?),
     };
-    let setup = setup(cli)?;
+    let opener = opener(&cli)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| format!("start the runtime: {error}"))?;
-    let done = runtime.block_on(nvim::run(connection, setup));
+    let done = runtime.block_on(nvim::run(connection, opener));
     // Threads that block on something must not keep Neovim waiting.
     runtime.shutdown_background();
     done
 }
 
-fn setup(cli: Cli) -> Result<Setup, String> {
+fn opener(cli: &Cli) -> Result<Opener, String> {
     if let Some(error) = cli.unclaimed_error() {
         return Err(error);
     }
@@ -51,27 +50,9 @@ fn setup(cli: Cli) -> Result<Setup, String> {
     } else {
         None
     };
-    let wanted = cli.wanted();
-    Ok(Setup {
-        places,
-        registry,
-        flags: ResourceFlags {
-            system_prompt: cli.system_prompt,
-            append_system_prompt: cli.append_system_prompt,
-            extensions: cli.extensions,
-            skills: cli.skills,
-            prompt_templates: cli.prompt_templates,
-            no_extensions: cli.no_extensions,
-            no_skills: cli.no_skills,
-            no_prompt_templates: cli.no_prompt_templates,
-            no_context_files: cli.no_context_files,
-        },
+    Ok(Opener {
         model,
-        wanted,
-        api_key: cli.api_key,
-        session_dir: cli.session_dir,
-        trust: cli.trust,
-        guard: std::env::current_exe().ok(),
+        ..cli.opener(places, registry)
     })
 }
 

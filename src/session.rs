@@ -7,6 +7,7 @@ pub mod compaction;
 pub mod export;
 pub mod fork;
 pub mod listing;
+pub mod opener;
 pub mod projection;
 pub mod protocol;
 pub mod runtime;
@@ -17,5 +18,6 @@ pub mod tree;
 pub mod tree_view;
 pub mod wire;
 
+pub use opener::{Desk, Opener, ToolChoice, Wish};
 pub use protocol::{Command, CommandError, Event, NoticeLevel};
 pub use runtime::{Models, Runtime, RuntimeConfig, ScopedModels, SessionChoice};

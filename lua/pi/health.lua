@@ -16,7 +16,9 @@ local function neovim()
   else
     h.info('no treesitter parser for Markdown: answers are shown plain')
   end
-  if not vim.o.termguicolors and tonumber(vim.o.t_Co) and tonumber(vim.o.t_Co) < 16 then
+  -- No option of Neovim's own, so `vim.o` does not have it.
+  local colours = tonumber(vim.fn.eval('&t_Co')) or 256
+  if not vim.o.termguicolors and colours < 16 then
     h.info('few terminal colours: signs and words carry the meaning')
   end
   for _, name in ipairs({ 'blink.cmp', 'cmp', 'mini.completion', 'telescope', 'snacks' }) do
@@ -53,6 +55,25 @@ local function conflicts()
   end
 end
 
+local function keys()
+  h.start('Review keys')
+  local buf = vim.fn.bufnr('#') > 0 and vim.fn.bufnr('#') or vim.api.nvim_get_current_buf()
+  local facts = require('pi.review.keys').facts(buf)
+  if not facts.prefix then
+    h.info('none are set; every action has its `:Pi review` command and `<Plug>` map')
+    return
+  end
+  local prefix = vim.fn.keytrans(facts.prefix)
+  h.ok(('prefix %s: %sa accepts a hunk, %sr rejects it'):format(prefix, prefix, prefix))
+  if facts.why then
+    h.info(('not the one you chose, because %s'):format(facts.why))
+  end
+  if #facts.left_out > 0 then
+    local names = vim.tbl_map(vim.fn.keytrans, facts.left_out)
+    h.warn('not mapped, other maps are in the way: ' .. table.concat(names, ' '))
+  end
+end
+
 local function programs()
   h.start('Programs')
   for _, name in ipairs({ 'bash', 'git' }) do
@@ -83,7 +104,8 @@ local function backend_facts(facts, took)
     h.error(line)
   end
   if #facts.providers > 0 then
-    h.ok(('%d models of %s'):format(facts.models, table.concat(facts.providers, ', ')))
+    local models = facts.models == 1 and '1 model' or ('%d models'):format(facts.models)
+    h.ok(('%s of %s'):format(models, table.concat(facts.providers, ', ')))
   else
     h.warn(
       'no provider has a key',
@@ -101,7 +123,7 @@ local function backend()
   local it = require('pi.backend')
   local path = it.find()
   if not path then
-    h.error('no pi-nvim binary was found', { '`:Pi install source`', '`:Pi install {file}`' })
+    h.error('no pi-nvim was found', { '`:Pi install source`', '`:Pi install {file}`' })
     return
   end
   h.ok('binary: ' .. path)
@@ -140,6 +162,7 @@ function M.check()
   neovim()
   backend()
   programs()
+  keys()
   conflicts()
   log()
 end

@@ -24,6 +24,10 @@ local states = {}
 local ns = vim.api.nvim_create_namespace('pi.prompt')
 local sign_ns = vim.api.nvim_create_namespace('pi.prompt.sign')
 
+--- What was to be sent when there was no session to send it to; the next prompt shows it.
+---@type string?
+local kept
+
 ---@return pi.prompt.State?
 local function here()
   local buf = vim.api.nvim_get_current_buf()
@@ -487,11 +491,27 @@ function M.buffer(session)
   return buf
 end
 
+--- Keeps a text that could not be sent because nothing runs; it stands in the prompt that is shown next.
+---@param text string
+function M.keep(text)
+  local session = vim.t.pi_session
+  if session and states[session] then
+    M.prefill(session, text)
+    return
+  end
+  kept = kept and kept ~= text and (kept .. '\n\n' .. text) or text
+end
+
 --- Called when a window begins to show a prompt.
 ---@param session string
 function M.shown(session)
   local state = states[session]
   if state then
+    if kept then
+      local text = kept
+      kept = nil
+      M.prefill(session, text)
+    end
     load(state)
     fit(state)
     draw(state)

@@ -25,8 +25,6 @@ local M = {}
 
 ---@type table<integer, boolean> buffers that show a review now
 local attached = {}
----@type table<string, boolean> files that were written: undoing that and saving is something core has to know
-local written = {}
 
 local ready = false
 
@@ -159,7 +157,7 @@ local function define_autocmds()
       if not path then
         return
       end
-      if attached[ev.buf] or written[path] then
+      if attached[ev.buf] or buffers.was_written(path) then
         port.send({ view = 'changed', path = path })
       end
     end,
@@ -337,7 +335,7 @@ end
 ---@param op {path: string, by: string}
 function M.ops.written(op)
   prepare()
-  written[op.path] = true
+  buffers.mark_written(op.path)
   local buf = buffers.find(op.path)
   say.event('PiFileWritten', { path = op.path, buf = buf, by = op.by })
 end

@@ -210,7 +210,7 @@ function M.winbar()
   -- In a narrow window the middle goes first, not the name.
   parts[1] = parts[1] .. '%<'
   local gap = require('pi.config').ascii() and ' | ' or ' · '
-  return table.concat(parts, '%#PiTime#' .. gap) .. '%#Normal#'
+  return table.concat(parts, '%#PiTime#' .. gap) .. '%*'
 end
 
 M.ops = {}

@@ -2,13 +2,13 @@
 //!
 //! The steps are the same for every wire API; only the rule for ids of tool calls differs, so it is an argument.
 
+pub mod system;
+
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
-
 use super::message::{
-    AssistantMessage, Block, Content, Message, StopReason, SystemMessage, TextBlock,
-    ToolDeclaration, ToolResultMessage,
+    AssistantMessage, Block, Content, Message, StopReason, TextBlock, ToolDeclaration,
+    ToolResultMessage,
 };
 use super::model::Model;
 
@@ -27,46 +27,6 @@ pub(crate) struct Transcript {
     pub(crate) messages: Vec<Message>,
 }
 
-/// Folds all system messages into the effective prompt and the tools on offer.
-pub fn fold_system(messages: &[Message]) -> (String, Vec<ToolDeclaration>) {
-    let mut texts: Vec<String> = Vec::new();
-    let mut sections: Map<String, Value> = Map::new();
-    let mut tools: Vec<ToolDeclaration> = Vec::new();
-    let systems = messages.iter().filter_map(|message| match message {
-        Message::System(system) => Some(system),
-        _ => None,
-    });
-    for system in systems {
-        texts.push(system.content.text("\n\n"));
-        for (name, value) in system.sections.iter().flatten() {
-            sections.insert(name.clone(), value.clone());
-        }
-        fold_tools(system, &mut tools);
-    }
-    let current = sections
-        .values()
-        .filter_map(Value::as_str)
-        .map(str::to_owned);
-    let parts: Vec<String> = texts
-        .into_iter()
-        .chain(current)
-        .filter(|part| !part.is_empty())
-        .collect();
-    (parts.join("\n\n"), tools)
-}
-
-fn fold_tools(system: &SystemMessage, tools: &mut Vec<ToolDeclaration>) {
-    for removed in system.tools_removed.iter().flatten() {
-        tools.retain(|tool| tool.name != removed.name);
-    }
-    for added in system.tools_added.iter().flatten() {
-        match tools.iter_mut().find(|tool| tool.name == added.name) {
-            Some(tool) => *tool = added.clone(),
-            None => tools.push(added.clone()),
-        }
-    }
-}
-
 /// Whether a message was made by exactly this model over this API.
 pub(crate) fn same_model(answer: &AssistantMessage, model: &Model) -> bool {
     answer.provider == model.provider && answer.api == model.api && answer.model == model.id
@@ -78,10 +38,10 @@ pub(crate) fn prepare(
     model: &Model,
     rename: impl Fn(&str, &AssistantMessage) -> String,
 ) -> Transcript {
-    let (system, tools) = fold_system(messages);
+    let system = system::replay(messages).unwrap_or_default();
     let mut out = Transcript {
-        system,
-        tools,
+        system: system::rendered(&system),
+        tools: system.tools_added.unwrap_or_default(),
         messages: Vec::new(),
     };
     let mut renamed: HashMap<String, String> = HashMap::new();

@@ -25,7 +25,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
 fn list_models(cli: &Cli, filter: Option<&str>) -> Result<(), String> {
     let startup = Startup::new(cli.clone())?;
     let wanted = filter.unwrap_or_default().to_lowercase();
-    let models = startup.registry.available();
+    let models = startup.opener.registry.available();
     let rows: Vec<String> = models
         .iter()
         .map(|model| format!("{}/{}\t{}", model.provider, model.id, model.name))
@@ -43,7 +43,7 @@ fn list_models(cli: &Cli, filter: Option<&str>) -> Result<(), String> {
 
 fn auth_check(cli: &Cli) -> Result<(), String> {
     let startup = Startup::new(cli.clone())?;
-    for status in startup.registry.status() {
+    for status in startup.opener.registry.status() {
         let state = match (&status.problem, &status.source) {
             (Some(problem), _) => problem.clone(),
             (None, Some(_)) => format!("ready, {} models", status.models),

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::input;
+use super::say::Complaint;
 use super::start::Startup;
 use super::{Action, Cli, Mode, docs, say};
 use pi_nvim::modes::{print, rpc};
@@ -86,40 +87,41 @@ fn take_stdout() -> std::io::Result<File> {
 
 async fn run_mode(cli: Cli, mode: Mode, wire: Option<File>) -> u8 {
     let result = match (mode, wire) {
-        (Mode::Auto | Mode::Nvim, _) => Err(
+        (Mode::Auto | Mode::Nvim, _) => Err(Complaint::from(
             "start Neovim and type `:Pi`, or ask one question with `pi-nvim -p \"...\"` (see --help)"
                 .to_owned(),
-        ),
+        )),
         (mode, wire) => serve(cli, mode, wire).await,
     };
     match result {
         Ok(code) => code,
-        Err(line) => {
-            say::error(&line);
+        Err(complaint) => {
+            complaint.say();
             1
         }
     }
 }
 
-async fn serve(cli: Cli, mode: Mode, wire: Option<File>) -> Result<u8, String> {
+async fn serve(cli: Cli, mode: Mode, wire: Option<File>) -> Result<u8, Complaint> {
     let mut signals = Signals::new()?;
     let prompts = match mode {
         Mode::Rpc => Vec::new(),
         _ => input::prompts(&cli, piped_stdin()?)?,
     };
     let startup = Startup::new(cli)?;
-    let runtime = startup.open_default().map_err(|error| error.to_string())?;
+    let runtime = startup.open()?;
     let work = async {
         match (mode, wire) {
             (Mode::Rpc, Some(wire)) => {
                 let source = rpc::Source::new(std::io::stdin());
-                let served = rpc::serve(runtime.clone(), source, rpc::Sink::new(wire)).await;
+                let sink = rpc::Sink::new(wire);
+                let served = rpc::serve(runtime.clone(), source, sink, say::warning).await;
                 Ok(u8::from(!matches!(served, Ok(rpc::Ended::Input))))
             }
             (Mode::Json, Some(wire)) => {
                 let sink = rpc::Sink::new(wire);
                 let ran = print::json(&runtime, prompts, sink, say::warning).await;
-                ran.map(|()| 0).map_err(|error| error.to_string())
+                ran.map(|()| 0).map_err(Complaint::from)
             }
             _ => print_text(&runtime, prompts).await,
         }
@@ -139,10 +141,8 @@ async fn serve(cli: Cli, mode: Mode, wire: Option<File>) -> Result<u8, String> {
     Ok(code)
 }
 
-async fn print_text(runtime: &Runtime, prompts: Vec<print::Prompt>) -> Result<u8, String> {
-    let printed = print::print(runtime, prompts, say::warning)
-        .await
-        .map_err(|error| error.to_string())?;
+async fn print_text(runtime: &Runtime, prompts: Vec<print::Prompt>) -> Result<u8, Complaint> {
+    let printed = print::print(runtime, prompts, say::warning).await?;
     say::out(&printed.out);
     if let Some(line) = &printed.err {
         say::line(line);

@@ -2,6 +2,39 @@
 
 use std::io::Write as _;
 
+use pi_nvim::session::CommandError;
+
+/// Why the process ends without having done what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Complaint {
+    /// `Error: …`.
+    Error(String),
+    /// The line alone, as the reference program says it.
+    Plain(String),
+}
+
+impl Complaint {
+    /// Says it on stderr.
+    pub(crate) fn say(&self) {
+        match self {
+            Self::Error(text) => error(text),
+            Self::Plain(text) => line(text),
+        }
+    }
+}
+
+impl From<String> for Complaint {
+    fn from(line: String) -> Self {
+        Self::Error(line)
+    }
+}
+
+impl From<CommandError> for Complaint {
+    fn from(error: CommandError) -> Self {
+        Self::Error(error.0)
+    }
+}
+
 /// One line on stderr.
 pub(crate) fn line(text: &str) {
     // Nobody can be told when stderr is gone.

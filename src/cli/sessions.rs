@@ -9,8 +9,8 @@ use pi_nvim::session::SessionChoice;
 use pi_nvim::session::fork::fork_from;
 use pi_nvim::session::listing::{Resolved, SessionDir, resolve};
 use pi_nvim::session::store::Start;
-use serde_json::Value;
 
+use super::say::Complaint;
 use super::start::Startup;
 use super::{Mode, say};
 
@@ -30,23 +30,19 @@ impl From<SessionChoice> for Chosen {
 ///
 /// # Errors
 /// One line about a session that cannot be found or forked.
-pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen, String> {
+pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen, Complaint> {
     let cli = &startup.cli;
     if cli.no_session {
         return Ok(SessionChoice::InMemory.into());
     }
-    let (places, cwd) = (&startup.places, &startup.cwd);
-    let setting = resources.settings.effective().get("sessionDir");
-    let given = places.sessions_for(
-        cwd,
-        cli.session_dir.as_deref(),
-        setting.and_then(Value::as_str),
-    );
+    let (places, cwd) = (&startup.opener.places, &startup.cwd);
+    let given = startup.opener.folder_by(&resources.settings, cwd);
     let dir = SessionDir::new(&places.agent_dir, cwd, Some(&given));
     if let Some(wanted) = &cli.fork {
         let id = cli.session_id.as_deref();
         if let Some(id) = id.filter(|id| dir.find_by_id(cwd, id).is_some()) {
-            return Err(format!("Session already exists with id '{id}'"));
+            let line = format!("Session already exists with id '{id}'");
+            return Err(line.into());
         }
         let source = match find(startup, &dir, wanted)? {
             Hit::Here(path) | Hit::Elsewhere { path, .. } => path,
@@ -59,10 +55,10 @@ pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen,
             Hit::Elsewhere { path, cwd: other } if may_fork(cli.mode, wanted, &other) => {
                 fork(startup, &dir, &path, None)
             }
-            Hit::Elsewhere { path, cwd: other } => Err(format!(
+            Hit::Elsewhere { path, cwd: other } => Err(Complaint::Error(format!(
                 "Session '{wanted}' belongs to another project ({other}); copy it into this one with --fork {}",
                 path.display()
-            )),
+            ))),
         };
     }
     if let Some(id) = &cli.session_id {
@@ -91,8 +87,8 @@ enum Hit {
     Elsewhere { path: PathBuf, cwd: String },
 }
 
-fn find(startup: &Startup, dir: &SessionDir, wanted: &str) -> Result<Hit, String> {
-    let places = &startup.places;
+fn find(startup: &Startup, dir: &SessionDir, wanted: &str) -> Result<Hit, Complaint> {
+    let places = &startup.opener.places;
     let all = places.agent_dir.join("sessions");
     match resolve(wanted, dir, &all, &startup.cwd) {
         Resolved::File(path) => {
@@ -100,7 +96,9 @@ fn find(startup: &Startup, dir: &SessionDir, wanted: &str) -> Result<Hit, String
             Ok(Hit::Here(path))
         }
         Resolved::Elsewhere { path, cwd } => Ok(Hit::Elsewhere { path, cwd }),
-        Resolved::Nothing => Err(format!("No session found matching '{wanted}'")),
+        Resolved::Nothing => Err(Complaint::Plain(format!(
+            "No session found matching '{wanted}'"
+        ))),
     }
 }
 
@@ -110,7 +108,7 @@ fn fork(
     dir: &SessionDir,
     source: &Path,
     id: Option<&str>,
-) -> Result<Chosen, String> {
+) -> Result<Chosen, Complaint> {
     let start = Start {
         id: id.map(str::to_owned),
         ..Start::default()

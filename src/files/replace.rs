@@ -171,6 +171,7 @@ fn beside(
         keep_identity(path, old, &temp.file).map_err(Refused::InPlace)?;
     }
     fill(&mut temp.file, bytes, options).map_err(Refused::Failed)?;
+    super::moment("temporary-written");
     if options.faults.refuse_rename {
         return Err(Refused::InPlace(rustix::io::Errno::BUSY.into()));
     }

@@ -37,7 +37,7 @@ mod written;
 use editor::transport::Stdio;
 use editor::{Editor, Notification};
 use face::{Face, Panel};
-use opener::{Opener, Setup};
+use opener::Opener;
 use outbox::Outbox;
 use review_view::{Limits, ReviewView};
 use workspace::EditorWorkspace;
@@ -58,14 +58,14 @@ pub enum Connection {
 ///
 /// # Errors
 /// One line, when the two could not get together.
-pub async fn run(connection: Connection, setup: Setup) -> Result<(), String> {
+pub async fn run(connection: Connection, opener: crate::session::Opener) -> Result<(), String> {
     let (editor, notes) = connect(connection).await?;
     let hello = hello::greet(&editor).await?;
     let workspace = Arc::new(EditorWorkspace::new(
         editor.clone(),
         DiskWorkspace::default(),
     ));
-    let opener = Opener::new(setup, workspace.clone(), &hello.config, &hello.cwd)?;
+    let opener = Opener::new(opener, workspace.clone(), &hello.config, &hello.cwd)?;
     let outbox = Outbox::default();
     let review = ReviewView::new(
         opener.gate().clone(),

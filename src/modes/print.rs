@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::notice;
 use super::rpc::Sink;
 use crate::ai::{Block, Message, StopReason};
-use crate::session::{Command, CommandError, Event, NoticeLevel, Runtime};
+use crate::session::{Command, CommandError, Event, Runtime};
 
 /// One prompt with its pictures.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,8 +43,8 @@ pub async fn print(
 ) -> Result<Printed, CommandError> {
     let mut events = runtime.subscribe(64);
     let asked = !prompts.is_empty();
-    for (tag, prompt) in (1..).zip(prompts) {
-        run(runtime, &mut events, tag, prompt, async |event| {
+    for (tag, command) in commands(prompts) {
+        run(runtime, &mut events, tag, command, async |event| {
             notice(&event, &warn);
             Ok(())
         })
@@ -104,8 +105,8 @@ pub async fn json(
     let unwritable = |error: io::Error| CommandError(format!("write to stdout: {error}"));
     let header = runtime.header().to_string();
     sink.write(header).await.map_err(unwritable)?;
-    for (tag, prompt) in (1..).zip(prompts) {
-        run(runtime, &mut events, tag, prompt, async |event| {
+    for (tag, command) in commands(prompts) {
+        run(runtime, &mut events, tag, command, async |event| {
             notice(&event, &warn);
             match event.to_wire() {
                 Some(record) => sink.write(record.to_string()).await.map_err(unwritable),
@@ -117,27 +118,25 @@ pub async fn json(
     sink.finish().await.map_err(unwritable)
 }
 
-fn notice(event: &Event, warn: impl Fn(&str)) {
-    match event {
-        Event::Notice { level, text } if *level != NoticeLevel::Info => warn(text),
-        Event::ExtensionError { path, error, .. } => warn(&format!("{path}: {error}")),
-        _ => {}
-    }
+/// The prompts as commands with their tags. A question comes before them: by its answer everything the beginning of the
+/// session had to say was handed on, whether or not there is a prompt.
+fn commands(prompts: Vec<Prompt>) -> impl Iterator<Item = (u64, Command)> {
+    let prompts = prompts.into_iter().map(|prompt| Command::Prompt {
+        text: prompt.text,
+        images: prompt.images,
+        behavior: None,
+    });
+    (1..).zip(std::iter::once(Command::GetState).chain(prompts))
 }
 
-/// Submits one prompt and hands on events until it has settled.
+/// Submits one command and hands on events until a run that it starts has settled.
 async fn run(
     runtime: &Runtime,
     events: &mut mpsc::Receiver<Arc<Event>>,
     tag: u64,
-    prompt: Prompt,
+    command: Command,
     mut each: impl AsyncFnMut(Arc<Event>) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
-    let command = Command::Prompt {
-        text: prompt.text,
-        images: prompt.images,
-        behavior: None,
-    };
     runtime.submit(command, tag);
     while let Some(event) = events.recv().await {
         if let Event::Response { tag: other, answer } = &*event {

@@ -43,11 +43,15 @@ struct Waiting {
 }
 
 /// Serves one client until it closes its end, then shuts the session down. All records made until then are written.
+/// `warn` gets what a person should know and no record carries.
 ///
 /// # Errors
 /// When the output cannot be written.
-pub async fn serve(runtime: Runtime, source: Source, sink: Sink) -> io::Result<Ended> {
-    let face = Arc::new(Face::default());
+pub async fn serve(runtime: Runtime, source: Source, sink: Sink, warn: Warn) -> io::Result<Ended> {
+    let face = Arc::new(Face {
+        waiting: Mutex::default(),
+        warn,
+    });
     // When the writer is behind everyone waits: the run goes on when the client has read.
     let events = runtime.subscribe(64);
     let (records, lines) = mpsc::channel(64);
@@ -72,9 +76,12 @@ pub async fn serve(runtime: Runtime, source: Source, sink: Sink) -> io::Result<E
     Ok(ended)
 }
 
-#[derive(Default)]
+/// Tells a person one line.
+pub type Warn = fn(&str);
+
 struct Face {
     waiting: Mutex<Tags>,
+    warn: Warn,
 }
 
 #[derive(Default)]
@@ -165,6 +172,10 @@ impl Face {
                     None => break,
                     Some(Event::Response { tag, .. }) if *tag == END => break,
                     Some(Event::Response { tag, answer }) => self.response(*tag, answer),
+                    Some(event @ Event::Notice { .. }) => {
+                        super::notice(event, self.warn);
+                        None
+                    }
                     Some(event) => event.to_wire().map(|record| record.to_string()),
                 },
                 Some(record) = records.recv() => Some(record.to_string()),

@@ -125,6 +125,8 @@ struct State {
     grants: policy::Grants,
     entries: BTreeMap<ProposalId, Entry>,
     log: Vec<act::LogItem>,
+    /// Files that are being looked at because they changed; an undo waits for what these find.
+    looks: Vec<undo::Look>,
     questions: BTreeMap<u64, approve::Question>,
     listeners: Vec<mpsc::UnboundedSender<ReviewEvent>>,
     next_id: u64,
@@ -155,6 +157,7 @@ impl Gate {
                     grants: policy::Grants::default(),
                     entries: BTreeMap::new(),
                     log: Vec::new(),
+                    looks: Vec::new(),
                     questions: BTreeMap::new(),
                     listeners: Vec::new(),
                     next_id: 0,

@@ -44,9 +44,10 @@ use super::protocol::{Command, CommandError, Event, NoticeLevel};
 use super::store::{Session, Start};
 use crate::agent::Tool;
 use crate::ai::{Model, Provider, RequestOptions, ThinkingLevel};
-use crate::extensions::{Hooks, NoHooks, Reason};
+use crate::extensions::{Hooks, NoHooks, Reason, Source};
 use crate::files::agent_dir::Places;
 use crate::resources::settings::Trust;
+use crate::resources::trust::TrustRules;
 use crate::resources::{LoadOptions, ResourceFlags, Resources};
 use crate::review::gate::{Gate, GateConfig};
 use crate::tools::{self, ToolEnv, ToolOptions};
@@ -118,9 +119,43 @@ pub struct RuntimeConfig {
     pub gate: Gate,
     /// Extensions.
     pub hooks: Arc<dyn Hooks>,
+    /// Who writes the prompts.
+    pub source: Source,
 }
 
 impl RuntimeConfig {
+    /// The form with everything that can be left out left out: a new session over the built-in tools, no extensions.
+    pub fn over(
+        load: LoadOptions,
+        env: ToolEnv,
+        provider: Arc<dyn Provider>,
+        models: Arc<dyn Models>,
+        model: Option<Arc<Model>>,
+    ) -> Self {
+        Self {
+            load,
+            session_dir: None,
+            session: SessionChoice::New,
+            session_id: None,
+            session_name: None,
+            provider,
+            options: RequestOptions::default(),
+            models,
+            model,
+            thinking: None,
+            model_fixed: false,
+            thinking_fixed: false,
+            warnings: Vec::new(),
+            tools: tools::builtin(env.clone()),
+            active_tools: Some(tools::DEFAULT_TOOLS.map(ToOwned::to_owned).to_vec()),
+            tools_fixed: false,
+            gate: env.gate.clone(),
+            shell: Some(env),
+            hooks: Arc::new(NoHooks),
+            source: Source::Interactive,
+        }
+    }
+
     /// A session that is never written, over the built-in tools: changes in `folder` are accepted at once, nothing is
     /// read from the person's own folders. Change the fields that should be otherwise.
     pub fn in_memory(
@@ -133,41 +168,26 @@ impl RuntimeConfig {
         let gate = Gate::new(GateConfig::new(Arc::clone(&workspace), &cwd));
         let env = ToolEnv {
             workspace,
-            gate: gate.clone(),
+            gate,
             options: ToolOptions::default(),
         };
         let own = cwd.join(".pi-nvim");
-        Self {
-            load: LoadOptions {
-                places: Places {
-                    home: own.clone(),
-                    agent_dir: own.clone(),
-                    session_dir: None,
-                    state_dir: own,
-                },
-                cwd,
-                trust: Trust::Untrusted,
-                trust_rules: Default::default(),
-                flags: ResourceFlags::default(),
+        let load = LoadOptions {
+            places: Places {
+                home: own.clone(),
+                agent_dir: own.clone(),
+                session_dir: None,
+                state_dir: own,
             },
-            session_dir: None,
+            cwd,
+            trust: Trust::Untrusted,
+            trust_rules: TrustRules::default(),
+            flags: ResourceFlags::default(),
+        };
+        let models = Arc::new(vec![Arc::clone(&model)]);
+        Self {
             session: SessionChoice::InMemory,
-            session_id: None,
-            session_name: None,
-            provider,
-            options: RequestOptions::default(),
-            models: Arc::new(vec![Arc::clone(&model)]),
-            model: Some(model),
-            thinking: None,
-            model_fixed: false,
-            thinking_fixed: false,
-            warnings: Vec::new(),
-            tools: tools::builtin(env.clone()),
-            active_tools: Some(tools::DEFAULT_TOOLS.map(ToOwned::to_owned).to_vec()),
-            tools_fixed: false,
-            shell: Some(env),
-            gate,
-            hooks: Arc::new(NoHooks),
+            ..Self::over(load, env, provider, models, Some(model))
         }
     }
 }

@@ -3,7 +3,9 @@
 mod changes;
 mod chat;
 mod editor;
+mod errors;
 mod harness;
+mod health;
 mod help;
 mod life;
 mod model;

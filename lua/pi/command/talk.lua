@@ -36,6 +36,8 @@ local function sender(how)
           notice.say(talk_back)
         end
       end)
+    end, function()
+      require('pi.prompt').keep(text)
     end)
   end
 end

@@ -30,8 +30,9 @@ local M = {}
 ---@class (exact) pi.review.buffers.State
 ---@field real table<integer, {name: string, real: string}>
 ---@field watched table<integer, pi.review.Watch>
+---@field written table<string, boolean> files that were written: undoing that and saving is something core has to know
 ---@field on_change fun(change: {path: string, buf: integer, changedtick: integer, first: integer, last: integer})?
-local state = { real = {}, watched = {}, on_change = nil }
+local state = { real = {}, watched = {}, written = {}, on_change = nil }
 
 ---How long changes of a buffer are collected before core hears of them.
 local NOTIFY_MS = 100
@@ -73,6 +74,18 @@ function M.find(path)
       return buf
     end
   end
+end
+
+---Remembers that a change was written to a file.
+---@param path string real path
+function M.mark_written(path)
+  state.written[path] = true
+end
+
+---@param path string real path
+---@return boolean
+function M.was_written(path)
+  return state.written[path] == true
 end
 
 ---Whether the user is in Insert or Replace mode in this buffer.

@@ -248,6 +248,9 @@ function M.apply(request)
   end
   vim.bo[buf].fixendofline = before.options.fixendofline
   undo_break(buf)
+  -- Here and not when core says so: the person may undo and save before that.
+  require('pi.review').setup()
+  buffers.mark_written(buffers.real_of(buf) or api.nvim_buf_get_name(buf))
   return { status = 'done', changedtick = api.nvim_buf_get_changedtick(buf) }
 end
 

@@ -91,22 +91,23 @@ local function taken_by_mode(buf)
   return { n = taken(buf, 'n'), x = taken(buf, 'x'), o = taken(buf, 'o') }
 end
 
+---Returns a map that a prefix would be in the way of.
 ---@param prefix string
 ---@param others table<string, string[]>
----@return boolean
-local function prefix_is_free(prefix, others)
+---@return string?
+local function in_the_way(prefix, others)
   for _, map in ipairs(maps) do
     if map.prefixed and clashes(prefix .. map.lhs, others[map.mode]) then
-      return false
+      return prefix .. map.lhs
     end
   end
-  return true
 end
 
 ---Resolves the prefix: the wished one, or `g.` when it is in anybody's way.
 ---@param wish string
 ---@param others table<string, string[]>
 ---@return string
+---@return string? why it is not the wished one
 local function usable_prefix(wish, others)
   local leader = vim.g.mapleader or '\\'
   local localleader = vim.g.maplocalleader or '\\'
@@ -114,8 +115,12 @@ local function usable_prefix(wish, others)
   local prefix = wish
     :gsub('<[lL]ocal[lL]eader>', (localleader:gsub('%%', '%%%%')))
     :gsub('<[lL]eader>', (leader:gsub('%%', '%%%%')))
-  if (uses_localleader and localleader == leader) or not prefix_is_free(prefix, others) then
-    return 'g.'
+  if uses_localleader and localleader == leader then
+    return 'g.', '<localleader> is the same key as <leader>'
+  end
+  local clash = in_the_way(prefix, others)
+  if clash then
+    return 'g.', ('a map of yours begins like, or with, %s'):format(vim.fn.keytrans(clash))
   end
   return prefix
 end
@@ -223,12 +228,31 @@ function M.key(buf, plug)
   end
 end
 
----Which prefix is in use in a buffer and why, for `:checkhealth`.
+---@class (exact) pi.review.KeyFacts
+---@field prefix string? as mapped; nil when no maps are wanted
+---@field why string? why it is not the wished one
+---@field left_out string[] maps that others are in the way of
+
+---What the maps of a buffer are or would be, for `:checkhealth`.
 ---@param buf integer
----@return string
-function M.prefix_in(buf)
+---@return pi.review.KeyFacts
+function M.facts(buf)
   local wish = options.prefix()
-  return wish and usable_prefix(wish, taken_by_mode(buf)) or 'none'
+  local facts = { left_out = {} } ---@type pi.review.KeyFacts
+  if not wish then
+    return facts
+  end
+  local others = taken_by_mode(buf)
+  local why
+  facts.prefix, why = usable_prefix(wish, others)
+  facts.why = why
+  for _, map in ipairs(maps) do
+    local lhs = (map.prefixed and facts.prefix or '') .. map.lhs
+    if clashes(lhs, others[map.mode]) then
+      facts.left_out[#facts.left_out + 1] = lhs
+    end
+  end
+  return facts
 end
 
 return M

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
-use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{StatusCode, Url};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,8 @@ use super::{Api, Body, Call, Decoder, api, asked_wait, cut_chars};
 
 /// Longest text of a server that an error shows.
 const MAX_ERROR_CHARS: usize = 4000;
+/// A proxy, not the server behind it, wants to know who asks.
+const PROXY_LOGIN: StatusCode = StatusCode::PROXY_AUTHENTICATION_REQUIRED;
 /// How long the rest of a complete answer is waited for, so that the connection can be used again.
 const DRAIN: Duration = Duration::from_millis(20);
 
@@ -67,6 +69,40 @@ struct Reading {
     url: Url,
     proxy: Option<String>,
     found: Vec<SseEvent>,
+}
+
+impl Reading {
+    /// Takes the next bytes of the body.
+    fn take(&mut self, bytes: &[u8], out: &mut Assembly) -> Result<Step, Stop> {
+        self.parser
+            .push(bytes, &mut self.found)
+            .map_err(|error| Stop::text(error.to_string()))?;
+        Ok(self.decode(out))
+    }
+
+    /// The body is over.
+    fn end(&mut self, out: &mut Assembly) -> Step {
+        self.found.extend(self.parser.finish());
+        let step = match self.decode(out) {
+            Step::More => self.decoder.end(out),
+            step => step,
+        };
+        match step {
+            Step::More => Step::Fail("the stream ended without an end".to_owned()),
+            step => step,
+        }
+    }
+
+    /// Decodes the events that are complete, up to one that ends the answer.
+    fn decode(&mut self, out: &mut Assembly) -> Step {
+        for event in self.found.drain(..) {
+            match self.decoder.event(&event, out) {
+                Step::More => {}
+                step => return step,
+            }
+        }
+        Step::More
+    }
 }
 
 struct Driver {
@@ -159,7 +195,7 @@ impl Driver {
     /// Ends with an error event.
     fn finish(&mut self, stop: Stop) {
         self.stage = Stage::Over;
-        self.out.message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
+        self.note_end();
         match stop {
             Stop::Aborted => {
                 self.out.clear_events();
@@ -196,48 +232,72 @@ impl Driver {
         call.plain_tools = self.services.plain_tools(&call);
         let mut attempt = 0;
         loop {
-            let body = api.build(&call).map_err(Stop::text)?;
-            let url = request_url(&call, &body)?;
-            let client = self.services.client()?;
-            let proxy = self.services.proxy_of(&url)?;
-            let headers = headers(&*api, &body, &credentials, &self.request)?;
-            let text = serde_json::to_vec(&Value::Object(body.json))
-                .map_err(|error| Stop::text(error.to_string()))?;
-            let send = client.post(url.clone()).headers(headers).body(text).send();
-            let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
-            let answer = unless_cancelled(&cancel, within(limit, send)).await?;
-            let failure = match answer {
-                Ok(Ok(response)) if response.status().is_success() => {
-                    self.accept(response, api.decoder(&call), url, proxy);
-                    return Ok(());
-                }
-                Ok(Ok(response)) => {
-                    let status = response.status().as_u16();
-                    let headers = response.headers().clone();
-                    let body = unless_cancelled(&cancel, http::error_body(response)).await?;
-                    if api.simplify(&mut call, status, &body) {
-                        self.services.note_plain_tools(&call);
-                        continue;
-                    }
-                    Failure {
-                        text: api.http_error(&call, status, &body),
-                        again: retry::retries_status(status, &headers),
-                        wait: asked_wait(&headers),
-                    }
-                }
-                Ok(Err(error)) => {
-                    Failure::transport(&http::transport_error(&error, &url, proxy.as_deref()))
-                }
-                Err(limit) => Failure::transport(&HttpError::Timeout(format!(
-                    "no response from {} within {} s",
-                    url.host_str().unwrap_or_default(),
-                    limit.as_secs_f64()
-                ))),
+            let failure = match self.send(&*api, &mut call, &credentials).await? {
+                Sent::Accepted => return Ok(()),
+                Sent::Simplified => continue,
+                Sent::Failed(failure) => failure,
             };
             let wait = self.wait_for(&failure, attempt)?;
             attempt += 1;
             unless_cancelled(&cancel, tokio::time::sleep(wait)).await?;
         }
+    }
+
+    /// Sends the request once.
+    async fn send(
+        &mut self,
+        api: &dyn Api,
+        call: &mut Call,
+        credentials: &Credentials,
+    ) -> Result<Sent, Stop> {
+        let body = api.build(call).map_err(Stop::text)?;
+        let url = request_url(call, &body)?;
+        let client = self.services.client()?;
+        let proxy = self.services.proxy_of(&url)?;
+        let headers = headers(api, &body, credentials, &self.request)?;
+        let text = serde_json::to_vec(&Value::Object(body.json))
+            .map_err(|error| Stop::text(error.to_string()))?;
+        let send = client.post(url.clone()).headers(headers).body(text).send();
+        let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
+        let answer = unless_cancelled(&self.request.cancel, within(limit, send)).await?;
+        let error = match (answer, proxy) {
+            (Ok(Ok(response)), proxy) if response.status().is_success() => {
+                self.accept(response, api.decoder(call), url, proxy);
+                return Ok(Sent::Accepted);
+            }
+            (Ok(Ok(response)), Some(proxy)) if response.status() == PROXY_LOGIN => {
+                HttpError::ProxyLogin(proxy)
+            }
+            (Ok(Ok(response)), _) => return self.refused(api, call, response).await,
+            (Ok(Err(error)), proxy) => http::transport_error(&error, &url, proxy.as_deref()),
+            (Err(limit), _) => HttpError::Timeout(format!(
+                "no response from {} within {} s",
+                url.host_str().unwrap_or_default(),
+                limit.as_secs_f64()
+            )),
+        };
+        Ok(Sent::Failed(Failure::transport(&error)))
+    }
+
+    /// Reads what a server says against the request.
+    async fn refused(
+        &mut self,
+        api: &dyn Api,
+        call: &mut Call,
+        response: reqwest::Response,
+    ) -> Result<Sent, Stop> {
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let body = unless_cancelled(&self.request.cancel, http::error_body(response)).await?;
+        if api.simplify(call, status, &body) {
+            self.services.note_plain_tools(call);
+            return Ok(Sent::Simplified);
+        }
+        Ok(Sent::Failed(Failure {
+            text: api.http_error(call, status, &body),
+            again: retry::retries_status(status, &headers),
+            wait: asked_wait(&headers),
+        }))
     }
 
     /// Returns how long to wait before the next attempt, or the end of all attempts.
@@ -298,29 +358,15 @@ impl Driver {
                 return Err(Stop::text(text));
             }
         };
-        let over = chunk.is_none();
-        match chunk {
-            Some(bytes) => reading
-                .parser
-                .push(&bytes, &mut reading.found)
-                .map_err(|error| Stop::text(error.to_string()))?,
-            None => reading.found.extend(reading.parser.finish()),
+        let step = match chunk {
+            Some(bytes) => reading.take(&bytes, &mut self.out)?,
+            None => reading.end(&mut self.out),
+        };
+        match step {
+            Step::More => Ok(()),
+            Step::Done => self.complete().await,
+            Step::Fail(text) => Err(Stop::text(text)),
         }
-        for event in std::mem::take(&mut reading.found) {
-            match reading.decoder.event(&event, &mut self.out) {
-                Step::More => {}
-                Step::Done => return self.complete().await,
-                Step::Fail(text) => return Err(Stop::text(text)),
-            }
-        }
-        if over {
-            return match reading.decoder.end(&mut self.out) {
-                Step::Done => self.complete().await,
-                Step::Fail(text) => Err(Stop::text(text)),
-                Step::More => Err(Stop::text("the stream ended without an end")),
-            };
-        }
-        Ok(())
     }
 
     /// Ends well. The rest of the body is read if it is there already: the connection can then be used again.
@@ -330,10 +376,28 @@ impl Driver {
             // Not waited for longer: a server may keep the connection open after its last event.
             within(Some(DRAIN), rest).await.ok();
         }
-        self.out.message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
+        self.note_end();
         self.out.done();
         Ok(())
     }
+
+    /// Notes what is known of every answer at its end. The provider's own level (`providerThinkingLevel`) stays unset: it
+    /// belongs to changes of effort within a conversation, which are not sent.
+    fn note_end(&mut self) {
+        let message = &mut self.out.message;
+        message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
+        message.thinking_level = Some(self.request.options.thinking.as_str().to_owned());
+    }
+}
+
+/// What came of sending once.
+enum Sent {
+    /// The answer is being read.
+    Accepted,
+    /// The server refused what a simpler request avoids, which was noted: to be sent again at once.
+    Simplified,
+    /// It failed.
+    Failed(Failure),
 }
 
 /// A refused or failed attempt.

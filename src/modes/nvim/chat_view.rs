@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 
 use super::json::{at, put};
 
+mod errors;
 pub mod history;
 pub mod live;
 pub mod text;

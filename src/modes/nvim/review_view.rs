@@ -1,7 +1,7 @@
 //! The review as Neovim shows it: snapshots of proposals become drawing ops, keys become actions.
 //!
 //! Entry points: [`ReviewView::run`] follows the gate, [`ReviewView::take_ops`] gives what has to be drawn anew, and
-//! [`ReviewView::message`] takes what a person did. Invariant: nothing here decides anything; rows, words and texts come
+//! [`ReviewView::message`] takes what a person did, one thing after the other. Invariant: nothing here decides anything; rows, words and texts come
 //! from the gate's snapshots, decisions go to the gate.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,6 +24,7 @@ use crate::review::{
 mod approval;
 mod digest;
 mod model;
+mod turns;
 mod words;
 
 pub use model::Limits;
@@ -59,6 +60,7 @@ pub struct ReviewView {
     outbox: Outbox,
     /// Itself, for the outbox to ask.
     me: Weak<Self>,
+    turns: Arc<turns::Turns>,
     state: Mutex<State>,
 }
 
@@ -86,6 +88,29 @@ enum ViewMessage {
     },
     /// An answer to a question.
     Answer { id: u64, answer: ApprovalAnswer },
+}
+
+/// What a message says.
+enum Message {
+    Act(ReviewAction),
+    View(ViewMessage),
+}
+
+impl Message {
+    fn parse(message: Value) -> Result<Self, String> {
+        if message.get("view").is_none() {
+            let action = serde_json::from_value(message)
+                .map_err(|error| format!("a key of the review was not understood: {error}"))?;
+            return Ok(Self::Act(action));
+        }
+        let message = serde_json::from_value(message)
+            .map_err(|error| format!("a message of the review was not understood: {error}"))?;
+        Ok(Self::View(message))
+    }
+}
+
+fn done() -> Answering {
+    Box::pin(std::future::ready(Ok(Value::Null)))
 }
 
 /// What to do once an edited proposal was taken over; hunks are named by their rows, since taking over makes new ones.
@@ -124,6 +149,7 @@ impl ReviewView {
             outbox,
             limits,
             me: me.clone(),
+            turns: Arc::default(),
             state: Mutex::default(),
         })
     }
@@ -293,35 +319,53 @@ impl ReviewView {
         })
     }
 
-    /// Carries out what the person did. `Err` is one line to show.
-    ///
-    /// # Errors
-    /// When the message is not understood or the gate says why it cannot be done.
-    pub async fn message(&self, message: Value) -> Result<(), String> {
-        if message.get("view").is_none() {
-            let action: ReviewAction = serde_json::from_value(message)
-                .map_err(|error| format!("a key of the review was not understood: {error}"))?;
-            self.act(action);
-            return Ok(());
+    /// Carries out what the person did, in the order in which messages come. `Err` is one line to show.
+    pub fn message(self: &Arc<Self>, message: Value) -> Answering {
+        let message = match Message::parse(message) {
+            Ok(Message::View(ViewMessage::Ready {})) => {
+                // Frees a commit, which others may wait for: it never stands in line.
+                self.workspace.ready_again();
+                return done();
+            }
+            Ok(message) => message,
+            Err(line) => return Box::pin(std::future::ready(Err(line))),
+        };
+        let turn = self.turns.take();
+        if turn.is_now() {
+            let Message::View(ViewMessage::Taken { .. }) = message else {
+                self.carry_out(message);
+                return done();
+            };
         }
-        let message = serde_json::from_value(message)
-            .map_err(|error| format!("a message of the review was not understood: {error}"))?;
+        let me = Arc::clone(self);
+        Box::pin(async move {
+            let _turn = turn.come().await;
+            match message {
+                Message::View(ViewMessage::Taken {
+                    proposal,
+                    buf,
+                    next,
+                }) => me.take_over(proposal, buf, next).await?,
+                message => me.carry_out(message),
+            }
+            Ok(Value::Null)
+        })
+    }
+
+    /// Does what needs no waiting.
+    fn carry_out(&self, message: Message) {
         match message {
-            ViewMessage::Ready {} => self.workspace.ready_again(),
-            ViewMessage::Changed { path } => self.gate.file_changed(&path),
-            ViewMessage::Text {
+            Message::Act(action) => self.act(action),
+            Message::View(ViewMessage::Changed { path }) => self.gate.file_changed(&path),
+            Message::View(ViewMessage::Text {
                 proposal,
                 base,
                 plain,
-            } => self.text(proposal, base, plain),
-            ViewMessage::Taken {
-                proposal,
-                buf,
-                next,
-            } => self.take_over(proposal, buf, next).await?,
-            ViewMessage::Answer { id, answer } => self.gate.answer(id, answer),
+            }) => self.text(proposal, base, plain),
+            Message::View(ViewMessage::Answer { id, answer }) => self.gate.answer(id, answer),
+            // These two are taken before.
+            Message::View(ViewMessage::Ready {} | ViewMessage::Taken { .. }) => {}
         }
-        Ok(())
     }
 
     /// Lets the gate do it; what it says is shown in the message line.
@@ -428,13 +472,10 @@ impl Source for ReviewView {
 
 impl Panel for ReviewView {
     fn request(&self, request: Request) -> Answering {
-        let me = self.me.upgrade();
-        Box::pin(async move {
-            match me {
-                Some(me) => me.message(request.params).await.map(|()| Value::Null),
-                None => Ok(Value::Null),
-            }
-        })
+        match self.me.upgrade() {
+            Some(me) => me.message(request.params),
+            None => done(),
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use super::super::{
     GrantScope, HunkId, HunkState, ProposalId, ProposalState, ReviewAction, ReviewEvent,
 };
@@ -18,6 +20,8 @@ const MAX_LOG: usize = 1_000;
 
 /// One entry of the decision log: what one key press decided.
 pub(super) struct LogItem {
+    /// Counts up: an undo that had to wait never takes a decision made after it.
+    number: u64,
     session: String,
     /// Hunks with the state they had before.
     changes: Vec<(ProposalId, HunkId, HunkState)>,
@@ -65,10 +69,8 @@ impl Shared {
                 state.edit_target(proposal, target, shared.join)
             }
             ReviewAction::Undo { session } => {
-                let (answer, revert) = state.undo(session.as_deref())?;
                 drop(state);
-                undo::revert_all(shared, revert);
-                Ok(answer)
+                undo::undo(shared, session)
             }
             ReviewAction::DropStale { proposal } => state.drop_stale(proposal),
             ReviewAction::Force { proposal } => state.force(proposal),
@@ -250,7 +252,12 @@ impl State {
             .get(first)
             .map(|entry| entry.session.clone())
             .unwrap_or_default();
-        self.log.push(LogItem { session, changes });
+        let number = self.log.last().map_or(0, |item| item.number + 1);
+        self.log.push(LogItem {
+            number,
+            session,
+            changes,
+        });
         if self.log.len() > MAX_LOG {
             self.log.remove(0);
         }
@@ -435,22 +442,37 @@ impl State {
         .to_owned()
     }
 
-    /// Takes back the last decision. What was not written yet is pending again; what was is given back to be reverted.
+    /// Takes the last decision out of the log, with the looks at its files that have to end before it is undone.
+    pub(super) fn last_decision(
+        &mut self,
+        session: Option<&str>,
+    ) -> Result<(LogItem, Vec<CancellationToken>), String> {
+        let item = self.pop_log(session, u64::MAX)?;
+        let looks = self.looks_at(item.changes.iter().map(|change| change.0));
+        Ok((item, looks))
+    }
+
+    fn pop_log(&mut self, session: Option<&str>, before: u64) -> Result<LogItem, String> {
+        let ours = |item: &LogItem| {
+            item.number < before && session.is_none_or(|session| item.session == session)
+        };
+        let at = self.log.iter().rposition(ours).ok_or("nothing to undo")?;
+        Ok(self.log.remove(at))
+    }
+
+    /// Takes back a decision. What was not written yet is pending again; what was is given back to be reverted. When
+    /// nothing is left of it, the one before it counts.
     #[expect(
         clippy::type_complexity,
         reason = "a line and the hunks to revert, by proposal"
     )]
-    fn undo(
+    pub(super) fn undo(
         &mut self,
+        mut item: LogItem,
         session: Option<&str>,
     ) -> Result<(String, Vec<(ProposalId, Vec<HunkId>)>), String> {
         loop {
-            let at = self
-                .log
-                .iter()
-                .rposition(|item| session.is_none_or(|session| item.session == session))
-                .ok_or("nothing to undo")?;
-            let item = self.log.remove(at);
+            let number = item.number;
             let (mut reopened, mut revert) = (Vec::new(), Vec::new());
             let mut told = false;
             for (id, hunk, before) in item.changes {
@@ -468,7 +490,8 @@ impl State {
                 return Err("that decision was told to the model already: ask it to propose the change again".to_owned());
             }
             if n_reopened + n_written == 0 {
-                // Cancelled, reverted or forgotten: nothing is left of this one, the one before it counts.
+                // Cancelled, reverted or forgotten.
+                item = self.pop_log(session, number)?;
                 continue;
             }
             let line = match (n_reopened, n_written) {

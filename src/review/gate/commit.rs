@@ -197,6 +197,7 @@ impl Driver {
         self.shared
             .keep(&prepared.commit.base, self.recorded(&prepared.record))
             .await;
+        crate::files::moment("record-stored");
         let attempt = Attempt {
             before: prepared.commit.base.clone(),
             after: Arc::clone(&prepared.commit.target),
@@ -206,7 +207,10 @@ impl Driver {
         };
         let outcome = self.shared.workspace.commit(prepared.commit).await;
         let step = match outcome {
-            CommitOutcome::Written { on_disk } => self.written(attempt, on_disk).await?,
+            CommitOutcome::Written { on_disk } => {
+                crate::files::moment("file-written");
+                self.written(attempt, on_disk).await?
+            }
             CommitOutcome::Moved => {
                 self.shared.forget(&attempt.record).await;
                 return Ok(None);
@@ -296,6 +300,7 @@ impl Driver {
         self.shared
             .store(record.clone(), self.recorded(&record), text)
             .await;
+        crate::files::moment("record-done");
         self.shared
             .state
             .lock()

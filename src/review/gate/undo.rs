@@ -3,8 +3,10 @@
 //! Both are the person's own edits: they take no place in the queue, only the short lock of a write.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
 
 use super::super::hunks::{self, Replacement, lines};
 use super::super::merge::Moved;
@@ -129,7 +131,7 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
 async fn wait_out_the_write(
     shared: &Arc<Shared>,
     id: ProposalId,
-    settled: &tokio_util::sync::CancellationToken,
+    settled: &CancellationToken,
     hunks: &[HunkId],
 ) {
     let applying = || {
@@ -256,6 +258,20 @@ impl State {
         }
     }
 
+    /// Looks at the files of those of these proposals that were written: their hunks follow the file.
+    pub(super) fn looks_at(&self, ids: impl Iterator<Item = ProposalId>) -> Vec<CancellationToken> {
+        let paths: Vec<_> = ids
+            .filter_map(|id| self.entries.get(&id))
+            .filter(|entry| entry.state == ProposalState::Done)
+            .map(|entry| entry.real_path.as_path())
+            .collect();
+        let looks = self.looks.iter();
+        looks
+            .filter(|look| paths.contains(&look.path.as_path()))
+            .map(|look| look.over.clone())
+            .collect()
+    }
+
     /// Proposals whose file this is, with the state they are in.
     fn of_file(&self, path: &Path) -> Vec<(ProposalId, ProposalState)> {
         self.entries
@@ -286,6 +302,70 @@ pub(super) enum By {
     Person,
 }
 
+/// A file that is being looked at because it changed.
+pub(super) struct Look {
+    path: PathBuf,
+    over: CancellationToken,
+}
+
+/// Holds a [`Look`] in the state until it is over.
+struct Looking {
+    shared: Arc<Shared>,
+    over: CancellationToken,
+}
+
+impl Looking {
+    fn new(shared: &Arc<Shared>, path: &Path) -> Self {
+        let over = CancellationToken::new();
+        shared.state.lock().looks.push(Look {
+            path: path.to_owned(),
+            over: over.clone(),
+        });
+        Self {
+            shared: Arc::clone(shared),
+            over,
+        }
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.over.cancel();
+        let mut state = self.shared.state.lock();
+        state.looks.retain(|look| !look.over.is_cancelled());
+    }
+}
+
+/// Takes a decision back once the changes of its files that came before are taken in: what a person undid or redid in
+/// the editor, and saved, decides what there is left to take back.
+pub(super) fn undo(shared: &Arc<Shared>, session: Option<String>) -> Result<String, String> {
+    let mut state = shared.state.lock();
+    let (item, looks) = state.last_decision(session.as_deref())?;
+    if looks.is_empty() {
+        let (answer, revert) = state.undo(item, session.as_deref())?;
+        drop(state);
+        revert_all(shared, revert);
+        return Ok(answer);
+    }
+    drop(state);
+    let shared = Arc::clone(shared);
+    // As short as the looks it waits for.
+    tokio::spawn(async move {
+        for look in looks {
+            look.cancelled().await;
+        }
+        let mut state = shared.state.lock();
+        let (line, revert) = match state.undo(item, session.as_deref()) {
+            Ok(done) => done,
+            Err(line) => (line, Vec::new()),
+        };
+        state.emit(&ReviewEvent::Said { line });
+        drop(state);
+        revert_all(&shared, revert);
+    });
+    Ok(String::new())
+}
+
 /// Places the hunks of a file anew.
 pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path, by: By) {
     let Some((first, _)) = shared.state.lock().of_file(path).first().copied() else {
@@ -295,8 +375,10 @@ pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path, by: By) {
         return;
     };
     let shared = Arc::clone(shared);
+    let looking = Looking::new(&shared, &real_path);
     // Short: one read of the file, under its lock so that an older reading never replaces a newer one.
     tokio::spawn(async move {
+        let _looking = looking;
         let _lock = shared.queue.write_lock(&real_path).await;
         let Ok(current) = shared.workspace.state(&real_path).await else {
             return;

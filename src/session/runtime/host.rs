@@ -15,6 +15,7 @@ use crate::agent::{
 };
 use crate::ai::{Message, Request, RequestOptions, StopReason, ToolDeclaration};
 use crate::extensions::Boundary;
+use crate::files::moment;
 use crate::session::protocol::Event;
 
 /// The host of one run.
@@ -107,14 +108,23 @@ impl RunHost for Host {
             Some(changed) if changed.role() == message.role() => changed,
             _ => message,
         };
+        if let Message::ToolResult(_) = &message {
+            moment("result-made");
+        }
         let (entry, message) = self
             .core
             .with(|state| {
                 let (entry, message) = state.store_message(&self.core, message)?;
                 state.note_entry(&message, &entry);
+                moment(match &*message {
+                    Message::Assistant(_) => "answer-stored",
+                    Message::ToolResult(_) => "result-stored",
+                    _ => "message-stored",
+                });
                 if let Message::ToolResult(result) = &*message {
                     let gate = &self.core.config.gate;
                     gate.drop_record(state.session.id(), &result.tool_call_id);
+                    moment("record-dropped");
                 }
                 Ok((entry, message))
             })

@@ -14,7 +14,7 @@ use super::state::{ActiveRun, State};
 use super::{compact, drive};
 use crate::agent::Queue;
 use crate::ai::{Block, Content, CustomMessage, Message, SystemMessage, UserMessage};
-use crate::extensions::{Input, InputVerdict, RunStart, Source};
+use crate::extensions::{Input, InputVerdict, RunStart};
 use crate::resources::system_prompt::Sections;
 use crate::session::protocol::{Behavior, CommandError, Event, NoticeLevel};
 use crate::tools::image::{Profile, prepare_blocks};
@@ -208,7 +208,7 @@ async fn receive(core: &Core, prompt: Prompt, behavior: Option<Behavior>) -> Opt
     let input = Input {
         text: prompt.text,
         images: prompt.images,
-        source: Source::Rpc,
+        source: core.config.source,
         behavior: behavior.map(|behavior| match behavior {
             Behavior::Steer => "steer",
             Behavior::FollowUp => "followUp",

@@ -12,6 +12,8 @@ use super::*;
 use crate::ai::providers::scripted::{Answer, Scripted};
 use crate::ai::{Block, Message};
 
+mod beside;
+
 struct Fixture {
     _dir: tempfile::TempDir,
     runtime: Runtime,
@@ -28,33 +30,25 @@ fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
         session_dir: None,
         state_dir: dir.join("state"),
     };
+    let load = LoadOptions {
+        places,
+        cwd,
+        trust: Trust::Untrusted,
+        trust_rules: TrustRules::default(),
+        flags: ResourceFlags::default(),
+    };
+    let env = ToolEnv {
+        workspace: Arc::new(DiskWorkspace::default()),
+        gate: gate(dir),
+        options: ToolOptions::default(),
+    };
     let record = Arc::new(Scripted::model());
+    let models = Arc::new(vec![Arc::clone(&record)]);
     RuntimeConfig {
-        load: LoadOptions {
-            places,
-            cwd,
-            trust: Trust::Untrusted,
-            trust_rules: Default::default(),
-            flags: ResourceFlags::default(),
-        },
-        session_dir: None,
-        session: SessionChoice::New,
-        session_id: None,
-        session_name: None,
-        provider: Arc::new(model.clone()),
-        options: RequestOptions::default(),
-        models: Arc::new(vec![Arc::clone(&record)]),
-        model: Some(record),
-        thinking: None,
-        model_fixed: false,
-        thinking_fixed: false,
-        warnings: Vec::new(),
         tools: Vec::new(),
         active_tools: None,
-        tools_fixed: false,
         shell: None,
-        gate: gate(dir),
-        hooks: Arc::new(NoHooks),
+        ..RuntimeConfig::over(load, env, Arc::new(model.clone()), models, Some(record))
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn nvim_program() -> PathBuf {
     std::env::var_os("PI_NVIM_TEST_NVIM").map_or_else(|| "nvim".into(), PathBuf::from)
 }
 
-fn repository() -> &'static Path {
+pub(super) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
