@@ -171,6 +171,23 @@ end
 ---@field version string
 ---@field pid integer
 ---@field channel integer
+---@field begin 'open'|'pick'|nil what to show unasked: the command line named a session, or wants one picked
+
+--- Shows what the command line of the backend asked for.
+---@param word string
+local function begin(word)
+  if word == 'pick' then
+    require('pi.sessions').open()
+    return
+  end
+  require('pi.session').ensure(function(err)
+    if err then
+      notice.say(err, 'error')
+    else
+      require('pi.window').open()
+    end
+  end)
+end
 
 --- Called by the backend when it has connected.
 ---@param facts pi.backend.Facts
@@ -197,6 +214,9 @@ function M.hello(facts)
   vim.schedule(function()
     settle(nil)
     events.fire('PiReady', { pid = facts.pid, version = facts.version })
+    if facts.begin and facts.begin ~= vim.NIL then
+      begin(facts.begin)
+    end
   end)
   return { protocol = M.PROTOCOL, cwd = M.cwd(), config = config.get() }
 end

@@ -88,6 +88,7 @@ function M.open()
     relativenumber = false,
     signcolumn = 'no',
     foldcolumn = '0',
+    statuscolumn = ' ',
     wrap = true,
     linebreak = true,
     spell = false,

@@ -52,9 +52,10 @@ end
 
 ---@param row pi.tree.Row
 ---@param view pi.tree.View
+---@param here boolean
 ---@return string line
 ---@return [integer, integer, string][] marks
-local function render(row, view)
+local function render(row, view, here)
   local line, marks = '', {} ---@type string, [integer, integer, string][]
   local function add(text, group)
     if text ~= '' and group then
@@ -77,7 +78,7 @@ local function render(row, view)
     role, rest = '', row.text
   end
   add(role, 'PiTreeRole')
-  add(rest or '', row.is_leaf and 'PiTreeLeaf' or (not row.on_path and 'Comment' or nil))
+  add(rest or '', here and 'PiTreeLeaf' or (not row.on_path and 'Comment' or nil))
   for _, match in ipairs(matches(line:sub(from + 1), view.query)) do
     marks[#marks + 1] = { from + match[1], from + match[2], 'PiTreeMatch' }
   end
@@ -99,8 +100,6 @@ function M.head(view)
   vim.api.nvim_buf_set_extmark(view.buf, M.ns, 0, 0, {
     end_col = #head,
     hl_group = 'PiUser',
-    virt_text = { { ' ? keys ', 'PiTime' } },
-    virt_text_pos = 'right_align',
   })
   vim.api.nvim_buf_set_extmark(view.buf, M.ns, 0, #head, {
     end_col = #head + #rest,
@@ -109,11 +108,16 @@ function M.head(view)
 end
 
 --- What stands at the right edge, so that a long text does not push it out of sight.
+---@param view pi.tree.View
+---@param number integer
 ---@param row pi.tree.Row
 ---@return [string, string]?
-local function note(row)
-  if row.is_leaf then
+local function note(view, number, row)
+  if views.is_here(view, number) then
     return { ' <- you are here ', 'PiTreeLeaf' }
+  elseif number == view.leaf then
+    -- The entry itself has no row with this filter.
+    return { ' <- you are below ', 'PiTreeLeaf' }
   elseif row.hidden > 0 then
     return { (' %d hidden '):format(row.hidden), 'PiTreeFold' }
   end
@@ -128,7 +132,7 @@ local function draw_row(view, number, line, marks)
   buffer.set(view.buf, { line }, at, at + 1)
   vim.api.nvim_buf_clear_namespace(view.buf, M.ns, at, at + 1)
   local row = view.rows[number]
-  local edge = row and note(row)
+  local edge = row and note(view, number, row)
   if edge then
     vim.api.nvim_buf_set_extmark(view.buf, M.ns, at, 0, {
       virt_text = { edge },
@@ -153,8 +157,8 @@ function M.rows(view, first, list)
     local number = first + i - 1
     local row = unpack_row(it)
     view.rows[number] = row
-    local line, marks = render(row, view)
-    local look = line .. vim.inspect(marks) .. (note(row) or { '' })[1]
+    local line, marks = render(row, view, number == view.leaf)
+    local look = line .. vim.inspect(marks) .. (note(view, number, row) or { '' })[1]
     if view.drawn[number] ~= look then
       view.drawn[number] = look
       draw_row(view, number, line, marks)

@@ -148,7 +148,8 @@ function M.leap(how)
   if not view or not row then
     return
   end
-  if row.is_leaf and row.kind ~= 'user' then
+  local _, number = views.current(view)
+  if views.is_here(view, number) and row.kind ~= 'user' then
     notice.say('you are here already')
     return
   end

@@ -65,6 +65,7 @@ function M.open(view)
     relativenumber = false,
     signcolumn = 'no',
     foldcolumn = '0',
+    statuscolumn = ' ',
     wrap = true,
     linebreak = true,
     spell = false,

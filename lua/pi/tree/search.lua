@@ -68,6 +68,10 @@ function M.open()
   })
   ---@param keep boolean
   local function leave(keep)
+    if vim.api.nvim_buf_is_valid(buf) then
+      -- Keys that were typed fast came without an event.
+      text = vim.api.nvim_buf_get_lines(buf, 0, 1, false)[1] or ''
+    end
     if resting then
       resting:close()
       resting = nil

@@ -91,6 +91,16 @@ function M.current(view)
   return view.rows[number], number
 end
 
+--- Whether the conversation goes on right behind a row: it is where one is, or only bookkeeping stands between.
+---@param view pi.tree.View
+---@param number integer
+---@return boolean
+function M.is_here(view, number)
+  local row = view.rows[number]
+  local everything = view.query == '' and (view.filter == 'default' or view.filter == 'all')
+  return row ~= nil and (row.is_leaf or (everything and number == view.leaf))
+end
+
 --- View and row of the current buffer, when there is one.
 ---@return pi.tree.View?
 ---@return pi.tree.Row?

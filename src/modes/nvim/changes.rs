@@ -8,7 +8,7 @@ use serde_json::json;
 use super::face::{Answer, Answering, Face, Request};
 use super::slot::Slot;
 use super::written::last_prompt;
-use crate::review::gate::Gate;
+use crate::review::gate::{Gate, RESTORED};
 use crate::review::records::KeptChange;
 
 /// Which changes are meant.
@@ -64,6 +64,8 @@ pub(super) fn start(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> An
 /// Changes of a session since a point, oldest first.
 fn changes(gate: &Gate, slot: &Slot, since: &Since) -> Result<Vec<KeptChange>, String> {
     let mut changes = gate.changes(&slot.id());
+    // What a person put back is theirs.
+    changes.retain(|change| !change.call_id.starts_with(RESTORED));
     if changes.is_empty() {
         return Ok(changes);
     }

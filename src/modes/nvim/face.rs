@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::editor::value::to_json;
 use super::editor::{Editor, Notification};
 use super::opener::Opener;
+use super::opening::Begin;
 use super::outbox::Outbox;
 use super::slot::Slot;
 use crate::files::state::StateDir;
 use crate::resources::trust::Verdict;
-use crate::session::SessionChoice;
 use crate::session::listing::same_file;
+use crate::session::{SessionChoice, Wish};
 
 /// A request (or, without `id`, a plain message) of the Lua side.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +87,8 @@ pub struct Face {
     pub config: Json,
     /// Our own state directory.
     pub state: StateDir,
+    /// What the command line says about the session to begin with.
+    pub(super) begin: Begin,
     pub(super) slots: Mutex<Slots>,
     /// Ends the list of sessions that is being made.
     pub(super) listing: Mutex<CancellationToken>,
@@ -105,6 +108,7 @@ impl Face {
         outbox: Outbox,
         opener: Opener,
         config: Json,
+        begin: Begin,
         panels: HashMap<&'static str, Arc<dyn Panel>>,
     ) -> Arc<Self> {
         let state = StateDir::new(&opener.places().state_dir);
@@ -114,6 +118,7 @@ impl Face {
             opener,
             config,
             state,
+            begin,
             slots: Mutex::default(),
             listing: Mutex::default(),
             panels,
@@ -171,9 +176,9 @@ impl Face {
     pub(super) async fn open(
         self: &Arc<Self>,
         cwd: PathBuf,
-        choice: SessionChoice,
+        wish: Wish,
     ) -> Result<Arc<Slot>, String> {
-        if let SessionChoice::Open(path) = &choice
+        if let SessionChoice::Open(path) = &wish.session
             && let Some(live) = self.live_file(path)
         {
             return Ok(live);
@@ -181,7 +186,7 @@ impl Face {
         let face = self.clone();
         let directory = cwd.clone();
         // Reads settings, skills and the session file.
-        let opened = tokio::task::spawn_blocking(move || face.opener.open(&directory, choice));
+        let opened = tokio::task::spawn_blocking(move || face.opener.open(&directory, wish));
         let runtime = opened
             .await
             .map_err(|error| format!("open the session: {error}"))?

@@ -6,15 +6,43 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Value as Json, json};
+use parking_lot::Mutex;
+use serde_json::json;
 
 use super::face::{Answering, Face, Request};
 use super::requests::done;
-use super::slot::Slot;
 use crate::session::fork::fork_from;
 use crate::session::listing::{SessionDir, read_header};
 use crate::session::store::Start;
-use crate::session::{Command, SessionChoice};
+use crate::session::{SessionChoice, Wish};
+
+/// What the command line says about the session to begin with.
+#[derive(Debug, Default)]
+pub struct Begin {
+    /// The session that the first window shows, and the directory where it was asked for.
+    pub first: Mutex<Option<(PathBuf, Wish)>>,
+    /// Show the list of sessions at once (`--resume`).
+    pub pick: bool,
+    /// New sessions are kept in memory only (`--no-session`).
+    pub in_memory: bool,
+}
+
+impl Begin {
+    /// What the Lua side is to show unasked.
+    pub(super) fn word(&self) -> Option<&'static str> {
+        match (self.pick, self.first.lock().is_some()) {
+            (true, _) => Some("pick"),
+            (false, true) => Some("open"),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Opens the session that the command line names, for the first who wants one.
+pub(super) fn begin(face: &Arc<Face>, request: &Request) -> Option<Answering> {
+    let (cwd, wish) = face.begin.first.lock().take()?;
+    Some(open(face, cwd, wish, Gone::of(request)))
+}
 
 /// What to do about a session whose directory is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +77,32 @@ pub(super) fn start(face: &Arc<Face>, request: &Request, choice: SessionChoice) 
     let Some(cwd) = request.text("cwd").map(PathBuf::from) else {
         return done(Err(format!("{}: no directory given", request.name)));
     };
-    let (face, gone) = (face.clone(), Gone::of(request));
-    let name = request.text("name").map(str::to_owned);
+    // Something else is wanted before the session of the command line was.
+    face.begin.first.lock().take();
+    let session = match choice {
+        SessionChoice::New if face.begin.in_memory => SessionChoice::InMemory,
+        other => other,
+    };
+    // Old sessions are opened from a list, long after the command line was written: its flags do not hold for them.
+    let wish = Wish {
+        session,
+        name: request.text("name").map(str::to_owned),
+        ..Wish::default()
+    };
+    open(face, cwd, wish, Gone::of(request))
+}
+
+fn open(face: &Arc<Face>, cwd: PathBuf, mut wish: Wish, gone: Gone) -> Answering {
+    let face = face.clone();
     Box::pin(async move {
-        if let SessionChoice::Open(path) = &choice
+        if let SessionChoice::Open(path) = &wish.session
             && let Some(live) = face.live_file(path)
         {
             live.redraw();
             return Ok(live.info());
         }
         let planner = face.clone();
+        let choice = std::mem::take(&mut wish.session);
         // Reads headers of session files.
         let plan = tokio::task::spawn_blocking(move || {
             let folder = |cwd: &Path| planner.opener.session_folder(cwd);
@@ -78,23 +122,14 @@ pub(super) fn start(face: &Arc<Face>, request: &Request, choice: SessionChoice) 
                 "missing": missing.to_string_lossy(),
                 "path": path.to_string_lossy(),
             })),
-            Plan::Open { cwd, choice } => show(&face, cwd, choice, name).await,
+            Plan::Open { cwd, choice } => {
+                wish.session = choice;
+                let slot = face.open(cwd, wish).await?;
+                slot.redraw();
+                Ok(slot.info())
+            }
         }
     })
-}
-
-async fn show(
-    face: &Arc<Face>,
-    cwd: PathBuf,
-    choice: SessionChoice,
-    name: Option<String>,
-) -> Result<Json, String> {
-    let slot: Arc<Slot> = face.open(cwd, choice).await?;
-    if let Some(name) = name {
-        slot.command(Command::SetSessionName { name }).await?;
-    }
-    slot.redraw();
-    Ok(slot.info())
 }
 
 /// Works out where a session is opened. `folder` names the folder where sessions of a directory lie.

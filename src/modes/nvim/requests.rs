@@ -56,6 +56,9 @@ fn ensure(face: &Arc<Face>, request: Request) -> Answering {
     {
         return done(Ok(slot.info()));
     }
+    if let Some(answering) = opening::begin(face, &request) {
+        return answering;
+    }
     // After a restart the session goes on from its file; one without a message has none.
     let stored = request.text("path").map(PathBuf::from);
     match stored.filter(|path| path.exists()) {
