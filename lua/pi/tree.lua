@@ -33,17 +33,37 @@ end
 ---@field here integer?
 ---@field filter string
 
+--- The row to put the cursor on. The person may have moved on since the rows were asked for.
+---@param view pi.tree.View
+---@param result pi.tree.Rows
+---@param asked string? where they were then
+---@return integer
+local function landing(view, result, asked)
+  if asked and view.at ~= asked then
+    for i, row in ipairs(result.rows) do
+      if row[1] == view.at then
+        return result.first + i - 1
+      end
+    end
+  end
+  return some(result.here) or 0
+end
+
 ---@param view pi.tree.View
 ---@param result pi.tree.Rows
 ---@param clean boolean
-local function take(view, result, clean)
+---@param asked string?
+local function take(view, result, clean, asked)
+  if asked then
+    views.look(view)
+  end
   view.rows, view.asked = {}, {}
   view.len, view.total, view.filter = result.len, result.total, result.filter
   view.leaf, view.leaf_id = some(result.leaf), some(result.leaf_id)
   draw.size(view, clean)
   draw.head(view)
   draw.rows(view, result.first, result.rows)
-  local number = some(result.here) or 0
+  local number = landing(view, result, asked)
   views.put_cursor(view, number)
   local row = view.rows[number]
   view.landed = row and row.id or nil
@@ -58,7 +78,8 @@ function M.refresh(view, params, done)
   if view.at then
     views.look(view)
   end
-  local all = vim.tbl_extend('force', { session = view.session, at = view.at }, params or {})
+  local asked = view.at
+  local all = vim.tbl_extend('force', { session = view.session, at = asked }, params or {})
   rpc.request('tree.rows', all, function(err, result)
     if err then
       notice.say(err, 'error')
@@ -67,7 +88,7 @@ function M.refresh(view, params, done)
     if not vim.api.nvim_buf_is_valid(view.buf) then
       return
     end
-    take(view, result, params ~= nil and next(params) ~= nil)
+    take(view, result, params ~= nil and next(params) ~= nil, asked)
     M.fill(view)
     preview.update(view)
     if done then

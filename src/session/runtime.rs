@@ -269,6 +269,12 @@ impl Runtime {
             .with(|state| state.resources.settings.branch_summary().skip_prompt)
     }
 
+    /// The filter a tree begins with (the setting `treeFilterMode`), by its word.
+    pub fn tree_filter(&self) -> &'static str {
+        self.core
+            .with(|state| state.resources.settings.tree_filter().as_str())
+    }
+
     /// Carries out a command and returns its data. Commands run side by side; a long one (`Abort`, `Compact`, `Bash`)
     /// answers when it is done. All events that belong before the answer have reached the subscribers' channels then,
     /// so do not await this in the task that drains a subscription.

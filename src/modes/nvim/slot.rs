@@ -98,12 +98,14 @@ impl Slot {
         cwd: PathBuf,
     ) -> Result<Arc<Self>, String> {
         let events = runtime.subscribe(EVENTS);
+        let filter = at(&face.config, "/tree/filter").as_str();
+        let filter = filter.unwrap_or_else(|| runtime.tree_filter());
         let slot = Arc::new(Self {
             runtime,
             cwd: Mutex::new(cwd),
             tree: Mutex::new(super::tree::view(
                 at(&face.config, "/ui/ascii") == true,
-                at(&face.config, "/tree/filter").as_str(),
+                filter,
             )),
             calls: Mutex::default(),
             look: Look::of(&face.config),

@@ -214,12 +214,12 @@ fn preview(slot: &Slot, request: &Request) -> Answer {
 }
 
 /// Makes the view of a slot.
-pub(super) fn view(ascii: bool, filter: Option<&str>) -> TreeView {
+pub(super) fn view(ascii: bool, filter: &str) -> TreeView {
     let charset = if ascii {
         Charset::Ascii
     } else {
         Charset::Unicode
     };
-    let filter = filter.and_then(Filter::parse).unwrap_or_default();
+    let filter = Filter::parse(filter).unwrap_or_default();
     TreeView::new(filter, charset)
 }

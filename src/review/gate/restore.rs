@@ -109,7 +109,7 @@ async fn read_back(
     changes: Vec<KeptChange>,
 ) -> Result<(FileState, Restored), String> {
     let current = shared.workspace.state(path).await;
-    let current = current.map_err(|error| describe(&error).to_string())?;
+    let current = current.map_err(|error| describe(&error))?;
     let (checkpoints, bytes) = (checkpoints.clone(), Arc::clone(&current.bytes));
     let restored =
         tokio::task::spawn_blocking(move || take_back(&checkpoints, &changes, &bytes)).await;

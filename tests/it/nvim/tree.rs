@@ -92,6 +92,7 @@ async fn a_person_who_wants_no_question_gets_none() {
     let text = std::fs::read_to_string(&settings).unwrap();
     let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
     value["branchSummary"] = json!({"skipPrompt": true});
+    value["treeFilterMode"] = json!("user-only");
     std::fs::write(&settings, value.to_string()).unwrap();
     nv.command("Pi reload").await;
     nv.wait_lua("return table.concat(_G.notes, ' '):find('read again', 1, true)")
@@ -103,6 +104,14 @@ async fn a_person_who_wants_no_question_gets_none() {
     nv.wait_lua("return table.concat(_G.notes, ' '):find('2 files were written', 1, true)")
         .await;
     assert_eq!(nv.lua("return #_G.asked", json!(null)).await, json!(0));
+    // The filter they want holds for sessions opened from now on.
+    let before = nv.eval("t:pi_session").await;
+    nv.command("Pi new").await;
+    nv.wait_lua(&format!("return vim.t.pi_session ~= {before}"))
+        .await;
+    nv.command("Pi tree").await;
+    nv.wait("&filetype == 'pi-tree' && getline(1) =~ 'user-only'")
+        .await;
 }
 
 /// A session with two branches below a labelled answer, opened with its tree in the current window.
@@ -533,7 +542,7 @@ async fn files_of_then_and_now_are_compared_in_a_tab_page_of_their_own() {
 async fn a_very_long_session_is_one_page_at_a_time() {
     let nv = Nv::start().await;
     nv.attach(120, 40).await;
-    // A single chain of ten thousand (the fifty thousand are measured by the bench): nothing may recurse over it, and no request may carry it.
+    // One chain: nothing may recurse over it, and no request may carry it. The bench takes five times as many.
     let mut seed = Seed::new("0198ffff-long", &nv.cwd).user("e0", None, "question 0");
     for at in 1..10_000 {
         let (id, parent) = (format!("e{at}"), format!("e{}", at - 1));
