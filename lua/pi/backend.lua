@@ -83,11 +83,7 @@ local function ended(code)
   end
   state.job, state.channel, state.pid = nil, nil, nil
   local reason = ('the backend ended (exit %d)'):format(code)
-  if state.refused then
-    reason = state.refused
-  elseif last then
-    reason = reason .. ': ' .. last
-  end
+  reason = state.refused or (last and reason .. ': ' .. last) or reason
   state.refused = nil
   log.add(reason)
   rpc.connect(nil, reason)

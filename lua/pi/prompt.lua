@@ -14,6 +14,7 @@ local M = {}
 ---@field draft string[]? what was typed before walking
 ---@field queue { kind: 'steer'|'after', text: string }[]
 ---@field sending boolean
+---@field images integer pictures that go with the text
 ---@field aborted integer? when the last abort was asked for
 ---@field loaded boolean
 ---@field talk_back string? the first key of talking back during a review
@@ -101,6 +102,15 @@ local function draw(state)
       virt_text_pos = 'overlay',
     })
   end
+  local below = {} ---@type [string, string][][]
+  for i, line in ipairs(require('pi.attach').lines(table.concat(lines, '\n'), state.session)) do
+    below[i] = { { line, 'PiAttachment' } }
+  end
+  state.images = #below
+  if #below > 0 then
+    local last = vim.api.nvim_buf_line_count(state.buf) - 1
+    vim.api.nvim_buf_set_extmark(state.buf, ns, last, 0, { virt_lines = below })
+  end
   local above = {} ---@type [string, string][][]
   for _, item in ipairs(state.queue) do
     local line = item.text:gsub('%s+', ' ')
@@ -126,7 +136,7 @@ end
 --- Grows the prompt with its text, up to part of the screen, and shrinks it again.
 ---@param state pi.prompt.State
 local function fit(state)
-  local lines = vim.api.nvim_buf_line_count(state.buf) + #state.queue
+  local lines = vim.api.nvim_buf_line_count(state.buf) + #state.queue + state.images
   local most = math.max(3, math.floor(vim.o.lines * 0.4))
   for _, win in ipairs(vim.fn.win_findbuf(state.buf)) do
     local least = require('pi.window').prompt_height()
@@ -258,6 +268,7 @@ local function sent(state, text, err, result)
   state.sending = false
   if err then
     notice.say(err, 'error')
+    require('pi.login').wanted(state.session, err)
     return
   end
   if result and result.talk_back then
@@ -267,6 +278,7 @@ local function sent(state, text, err, result)
   end
   state.talk_back = nil
   state.place, state.draft = nil, nil
+  require('pi.attach').clear(state.session)
   -- What was typed since stays.
   if vim.api.nvim_buf_is_valid(state.buf) and text_of(state) == text then
     set_text(state, { '' })
@@ -306,7 +318,7 @@ function M.send(how, state)
     how = how,
     again = state.talk_back ~= nil,
     context = context,
-    images = require('pi.context').images(text, state.session),
+    images = require('pi.attach').paths(text, state.session),
   }, function(err, result)
     sent(state, text, err, result)
   end)
@@ -454,10 +466,18 @@ function M.buffer(session)
   vim.bo[buf].modifiable = true
   vim.bo[buf].textwidth = 0
   vim.bo[buf].omnifunc = "v:lua.require'pi.complete'.omni"
-  state =
-    { session = session, buf = buf, history = {}, queue = {}, sending = false, loaded = false }
+  state = {
+    session = session,
+    buf = buf,
+    history = {},
+    queue = {},
+    sending = false,
+    loaded = false,
+    images = 0,
+  }
   states[session] = state
   attach_keys(buf)
+  require('pi.attach').watch_paste()
   local group = vim.api.nvim_create_augroup('pi.prompt.' .. buf, {})
   vim.api.nvim_create_autocmd({ 'TextChanged', 'TextChangedI', 'TextChangedP' }, {
     group = group,
@@ -545,6 +565,35 @@ function M.prefill(session, text)
   keep_draft(state)
 end
 
+--- What stands in the prompt of a session.
+---@param session string
+---@return string?
+function M.text(session)
+  local state = states[session]
+  return state and vim.api.nvim_buf_is_valid(state.buf) and text_of(state) or nil
+end
+
+--- Puts another text in its place.
+---@param session string
+---@param text string
+function M.replace(session, text)
+  local state = states[session]
+  if state then
+    set_text(state, vim.split(text, '\n'))
+    keep_draft(state)
+  end
+end
+
+--- Draws a prompt anew: something beside its text changed.
+---@param session string
+function M.refresh(session)
+  local state = states[session]
+  if state then
+    draw(state)
+    fit(state)
+  end
+end
+
 M.ops = {}
 
 --- The queue as the backend has it; a message leaves it when it was delivered.
@@ -561,6 +610,14 @@ function M.ops.queue(op)
   end
   fit(state)
   draw(state)
+end
+
+--- An extension puts a text into the prompt; what stood there stays above it.
+---@param op { session: string, text: string }
+function M.ops.set_text(op)
+  if op.text ~= '' then
+    M.prefill(op.session, op.text)
+  end
 end
 
 --- A text that was sent, from wherever.

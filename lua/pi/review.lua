@@ -136,6 +136,9 @@ local function on_read(buf)
   if proposal and view == 'inline' then
     port.send({ view = 'changed', path = proposal.real })
     M.refresh(buf)
+  elseif not proposal and attached[buf] then
+    -- It has another name now.
+    M.detach(buf)
   end
 end
 
@@ -318,6 +321,11 @@ end
 function M.ops.text(op)
   proposal_view.text(op)
   split.text(op)
+end
+
+---@param op {id: integer, ok: boolean}
+function M.ops.taken(op)
+  proposal_view.taken(op.id, op.ok)
 end
 
 ---@param op {proposal: integer, hunk: integer, state: string, note: string?}

@@ -1,6 +1,6 @@
 //! All models there are, which of them can be used, and the one [`Provider`] that answers for all of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,9 +15,11 @@ use super::catalogue;
 use super::config_value::ConfigValue;
 use super::credentials::{self, CommandCache, Credentials, Sources};
 use super::http::{self, EnvLookup, HttpError, HttpSettings};
+use super::local;
 use super::model::Model;
 use super::models_json::{self, Overlay, ProviderConfig};
 use super::provider::{EventStream, Provider, Request};
+use super::providers::conversation::Kept;
 use super::providers::{APIS, Call, driver};
 
 /// The models of one agent folder. Cheap to clone; clones share everything.
@@ -38,7 +40,14 @@ pub(crate) struct Services {
     settings: RwLock<HttpSettings>,
     client: Mutex<Option<Client>>,
     plain_tools: Mutex<HashSet<String>>,
+    kept: Mutex<VecDeque<KeptSession>>,
 }
+
+/// A session id and what its conversation was converted to.
+type KeptSession = (String, Arc<Mutex<Kept>>);
+
+/// So many sessions' converted conversations are kept, each about as large as its requests.
+const KEPT_SESSIONS: usize = 2;
 
 /// What the program added to the files' models.
 #[derive(Default)]
@@ -63,6 +72,7 @@ impl ModelRegistry {
                 settings: RwLock::default(),
                 client: Mutex::default(),
                 plain_tools: Mutex::default(),
+                kept: Mutex::default(),
             }),
         };
         registry.reload();
@@ -140,12 +150,13 @@ impl ModelRegistry {
         }
         match self.source(&model.provider) {
             Ok(Some(_)) => None,
-            Ok(None) => Some(credentials::missing(
-                model,
-                self.services.auth.entry(&model.provider).as_ref(),
-            )),
+            Ok(None) => Some(self.missing_key(&model.provider)),
             Err(why) => Some(why),
         }
+    }
+
+    fn missing_key(&self, provider: &str) -> String {
+        credentials::missing(provider, self.services.auth.entry(provider).as_ref())
     }
 
     /// Whether a provider has credentials.
@@ -217,13 +228,14 @@ impl ModelRegistry {
                 .filter(|id| catalogue::provider(id).is_none()),
         );
         let status = |provider: String| {
-            let models = state
-                .models
-                .iter()
-                .filter(|model| model.provider == provider)
-                .count();
-            let (source, problem) = match self.source(&provider) {
-                Ok(source) => (source, None),
+            let own = |model: &&Model| model.provider == provider;
+            let models: Vec<&Model> = state.models.iter().filter(own).collect();
+            let found = self.source(&provider);
+            let set_up =
+                !matches!(found, Ok(None)) || self.services.auth.entry(&provider).is_some();
+            let (source, problem) = match found {
+                Ok(Some(source)) => (Some(source), self.without_models(&models)),
+                Ok(None) => (None, Some(self.missing_key(&provider))),
                 Err(why) => (None, Some(why)),
             };
             let named = state
@@ -232,13 +244,29 @@ impl ModelRegistry {
                 .and_then(|config| config.name.clone());
             ProviderStatus {
                 name: named.unwrap_or_else(|| auth::display_name(&provider)),
+                models: models.len(),
                 provider,
                 source,
+                set_up,
                 problem,
-                models,
             }
         };
         ids.into_iter().map(status).collect()
+    }
+
+    /// Says why a provider with a key still gives nothing to choose from.
+    fn without_models(&self, models: &[&Model]) -> Option<String> {
+        let Some(first) = models.first() else {
+            return Some("none of its models is known; name them in models.json".to_owned());
+        };
+        let speaks = |model: &&Model| self.why_unusable(model).is_none();
+        let any = models.iter().any(speaks);
+        (!any).then(|| self.why_unusable(first)).flatten()
+    }
+
+    /// Returns where model servers of this machine are looked for.
+    pub fn local_targets(&self) -> Vec<local::Target> {
+        local::targets(&self.services.env)
     }
 
     /// Returns the agent folder, for [`auth::login`] and [`auth::logout`].
@@ -348,6 +376,23 @@ impl Services {
             .get("headers")
             .and_then(Value::as_object);
         credentials::resolve(sources, &request.model, headers).await
+    }
+
+    /// What earlier requests of the session were converted to; nothing for one that no cache shall know.
+    pub(crate) fn kept(&self, request: &Request) -> Arc<Mutex<Kept>> {
+        let options = &request.options;
+        let once = options.cache_retention.as_deref() == Some("none");
+        let Some(session) = options.session_id.as_ref().filter(|_| !once) else {
+            return Arc::default();
+        };
+        let mut all = self.kept.lock();
+        let at = all.iter().position(|(id, _)| id == session);
+        let entry = at.and_then(|at| all.remove(at));
+        let entry = entry.unwrap_or_else(|| (session.clone(), Arc::default()));
+        let kept = Arc::clone(&entry.1);
+        all.push_front(entry);
+        all.truncate(KEPT_SESSIONS);
+        kept
     }
 
     /// Whether a server refused the strict schemas of this session before.

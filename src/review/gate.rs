@@ -129,6 +129,8 @@ struct State {
     /// Files that are being looked at because they changed; an undo waits for what these find.
     looks: Vec<undo::Look>,
     questions: BTreeMap<u64, approve::Question>,
+    /// The person knows that the state folder cannot be written.
+    state_trouble_told: bool,
     listeners: Vec<mpsc::UnboundedSender<ReviewEvent>>,
     next_id: u64,
     next_hunk: u64,
@@ -160,6 +162,7 @@ impl Gate {
                     log: Vec::new(),
                     looks: Vec::new(),
                     questions: BTreeMap::new(),
+                    state_trouble_told: false,
                     listeners: Vec::new(),
                     next_id: 0,
                     next_hunk: 0,

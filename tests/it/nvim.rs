@@ -1,7 +1,9 @@
 //! The Neovim face against a real Neovim.
 
+mod attention;
 mod changes;
 mod chat;
+mod edit;
 mod editor;
 mod errors;
 mod harness;
@@ -9,8 +11,10 @@ mod health;
 mod help;
 mod life;
 mod model;
+mod models;
 mod order;
 mod place;
+mod prompt;
 mod review;
 mod seed;
 mod sessions;

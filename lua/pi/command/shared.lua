@@ -96,7 +96,7 @@ function M.mention(cx)
       '\n'
     )
   end
-  local path = vim.fn.fnamemodify(name, ':.')
+  local path = require('pi.context').path_of(cx.buf)
   return ('@%s:%d-%d'):format(path, cx.range[1], cx.range[2])
 end
 

@@ -24,8 +24,12 @@ local function sender(how)
         text = text,
         how = how,
         context = require('pi.context').gather(text),
+        images = require('pi.attach').paths(text, vim.t.pi_session or ''),
       }, function(err, result)
         shared.complain(err)
+        if err then
+          require('pi.login').wanted(vim.t.pi_session or '', err)
+        end
         -- What could not be sent is not lost, and when a review waits the person decides in the prompt what becomes of it.
         local talk_back = type(result) == 'table' and result.talk_back
         if err or talk_back then
@@ -72,6 +76,14 @@ return {
       end)
     end,
     complete = shared.file_words,
+  },
+  detach = {
+    run = function(args)
+      require('pi.attach').detach(args)
+    end,
+    complete = function(lead)
+      return require('pi.attach').complete(lead)
+    end,
   },
   queue = {
     run = function(args)
@@ -120,17 +132,7 @@ return {
   },
   edit = {
     run = function(_, cx)
-      local at = shared.mention(cx)
-        or '@' .. vim.fn.fnamemodify(vim.api.nvim_buf_get_name(cx.buf), ':.')
-      if cx.rest == '' then
-        vim.ui.input({ prompt = 'Edit: ' }, function(text)
-          if text and text ~= '' then
-            shared.ask('prompt.send', { text = text .. '\n\n' .. at, how = 'send' })
-          end
-        end)
-        return
-      end
-      shared.ask('prompt.send', { text = cx.rest .. '\n\n' .. at, how = 'send' })
+      require('pi.edit').run(vim.trim(cx.rest), cx)
     end,
   },
 }

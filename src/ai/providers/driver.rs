@@ -229,6 +229,7 @@ impl Driver {
             .map_err(Stop::text)?;
         self.mask = credentials.mask.clone();
         let mut call = Call::new(&self.request, self.services.long_cache());
+        call.kept = self.services.kept(&self.request);
         call.plain_tools = self.services.plain_tools(&call);
         let mut attempt = 0;
         loop {
@@ -255,7 +256,8 @@ impl Driver {
         let client = self.services.client()?;
         let proxy = self.services.proxy_of(&url)?;
         let headers = headers(api, &body, credentials, &self.request)?;
-        let text = serde_json::to_vec(&Value::Object(body.json))
+        let text = body
+            .bytes()
             .map_err(|error| Stop::text(error.to_string()))?;
         let send = client.post(url.clone()).headers(headers).body(text).send();
         let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
@@ -496,4 +498,27 @@ fn set_header(map: &mut HeaderMap, name: &str, value: Option<String>) -> Result<
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_do_not_show_their_secrets() {
+        let mut map = HeaderMap::new();
+        for name in ["authorization", "x-api-key", "x-goog-api-key", "x-whatever"] {
+            set_header(&mut map, name, Some("sk-test-SECRET123".to_owned())).ok();
+        }
+        assert_eq!(map.len(), 4);
+        assert!(!format!("{map:?}").contains("SECRET123"), "{map:?}");
+        let broken = set_header(&mut map, "x-api-key", Some("sk-\nSECRET123".to_owned()));
+        let Err(Stop::Failed { text, .. }) = broken else {
+            panic!("a line break went into a header");
+        };
+        assert!(
+            text.contains("x-api-key") && !text.contains("SECRET123"),
+            "{text}"
+        );
+    }
 }

@@ -54,11 +54,10 @@ fn grammar_arguments(call: &Call) -> HashMap<String, String> {
     if !call.flag("supportsOpenAIGrammarTools", false) {
         return HashMap::new();
     }
-    let system = super::super::transcript::system::replay(&call.messages);
-    let tools = system.and_then(|system| system.tools_added);
+    let (_, tools) = call.system();
     let pair = |tool: &crate::ai::message::ToolDeclaration| {
         body::grammar(tool)?;
         Some((tool.name.clone(), body::grammar_property(tool)?))
     };
-    tools.iter().flatten().filter_map(pair).collect()
+    tools.iter().filter_map(pair).collect()
 }

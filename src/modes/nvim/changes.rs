@@ -85,6 +85,33 @@ fn changes(gate: &Gate, slot: &Slot, since: &Since) -> Result<Vec<KeptChange>, S
     })
 }
 
+/// What `@changes` stands for: what was written and not looked at yet, else what the last run wrote.
+pub(super) async fn mentioned(gate: &Gate, slot: &Arc<Slot>) -> Result<String, String> {
+    let (gate, slot) = (gate.clone(), slot.clone());
+    let work = tokio::task::spawn_blocking(move || {
+        let session = slot.id();
+        let proposals = gate.proposals(Some(&session)).into_iter();
+        let calls: Vec<String> = proposals
+            .filter(|it| it.unreviewed)
+            .map(|it| it.call_id.clone())
+            .collect();
+        let changes = match calls.is_empty() {
+            true => changes(&gate, &slot, &Since::LastRun)?,
+            false => {
+                let mut all = gate.changes(&session);
+                all.retain(|change| calls.contains(&change.call_id));
+                all
+            }
+        };
+        Ok::<_, String>(patch(&gate, &changes))
+    });
+    let lines = work.await.map_err(|error| error.to_string())??;
+    match lines.is_empty() {
+        true => Ok("(nothing was changed)".to_owned()),
+        false => Ok(lines.join("\n")),
+    }
+}
+
 /// Number of files that were written after an entry.
 pub(super) fn files_after(gate: &Gate, slot: &Slot, entry: &str) -> usize {
     let changes = changes(gate, slot, &Since::Entry(entry.to_owned()));

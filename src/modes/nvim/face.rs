@@ -3,7 +3,7 @@
 //! [`Face`] is shared by all tasks of the face. Requests are taken one after the other in the order in which a person
 //! made them; what they set off is awaited in tasks of its own, so that no request waits for another one's work.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +19,6 @@ use super::opening::Begin;
 use super::outbox::Outbox;
 use super::slot::Slot;
 use crate::files::state::StateDir;
-use crate::resources::trust::Verdict;
 use crate::session::listing::same_file;
 use crate::session::{SessionChoice, Wish};
 
@@ -92,6 +91,8 @@ pub struct Face {
     pub(super) slots: Mutex<Slots>,
     /// Ends the list of sessions that is being made.
     pub(super) listing: Mutex<CancellationToken>,
+    /// What was said about `models.json` already.
+    told: Mutex<HashSet<String>>,
     panels: HashMap<&'static str, Arc<dyn Panel>>,
 }
 
@@ -121,6 +122,7 @@ impl Face {
             begin,
             slots: Mutex::default(),
             listing: Mutex::default(),
+            told: Mutex::default(),
             panels,
         })
     }
@@ -191,14 +193,8 @@ impl Face {
             .await
             .map_err(|error| format!("open the session: {error}"))?
             .map_err(|error| error.to_string())?;
-        let untrusted = matches!(self.opener.verdict(&cwd), Verdict::Ask(_));
         let slot = Slot::start(self, runtime, cwd).await?;
-        if untrusted {
-            self.outbox.push(notice(
-                "warn",
-                "this project brings settings or skills of its own; nothing of them is loaded, `:Pi trust` decides",
-            ));
-        }
+        self.tell_model_problems();
         let mut slots = self.slots.lock();
         slots.live.insert(slot.id(), slot.clone());
         Ok(slot)
@@ -209,6 +205,19 @@ impl Face {
         let live: Vec<_> = self.slots.lock().live.values().cloned().collect();
         let same = |slot: &Arc<Slot>| slot.file().is_some_and(|file| same_file(&file, path));
         live.into_iter().find(same)
+    }
+
+    /// Says what is wrong with `models.json`, each thing once.
+    pub(super) fn tell_model_problems(&self) {
+        let path = self.opener.places().agent_dir.join("models.json");
+        let path = path.to_string_lossy();
+        for problem in self.opener.registry().problems() {
+            if self.told.lock().insert(problem.clone()) {
+                // A line on the screen is short; the folder is the person's own.
+                let line = problem.replace(&*path, "models.json");
+                self.outbox.push(notice("warn", &line));
+            }
+        }
     }
 
     /// What to do when there is no model yet.

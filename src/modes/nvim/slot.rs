@@ -53,6 +53,8 @@ struct SlotState {
     /// Whether something was run here already.
     ran: bool,
     waiting: HashMap<u64, oneshot::Sender<Result<Json, CommandError>>>,
+    /// `:Pi edit` is at work: the tools are limited.
+    editing: bool,
     /// Questions that wait for the person, and the calls they are about.
     questions: HashMap<u64, String>,
 }
@@ -118,6 +120,9 @@ impl Slot {
         // Ends when the runtime drops its side, at the latest with the process.
         tokio::spawn(slot.clone().follow(face.clone(), events));
         slot.reload(face).await?;
+        if let Some(tools) = super::edit::bring_back(&face.state, &slot) {
+            tools.await?;
+        }
         Ok(slot)
     }
 
@@ -311,6 +316,21 @@ impl Slot {
             || proposals.iter().any(|it| open(it.state) && !it.unreviewed)
     }
 
+    /// Whether a run is going on.
+    pub(super) fn is_running(&self) -> bool {
+        self.status.lock().is_running()
+    }
+
+    /// Whether `:Pi edit` is at work.
+    pub(super) fn is_editing(&self) -> bool {
+        self.state.lock().editing
+    }
+
+    /// Says whether `:Pi edit` is at work; returns whether that is news.
+    pub(super) fn set_editing(&self, editing: bool) -> bool {
+        std::mem::replace(&mut self.state.lock().editing, editing) != editing
+    }
+
     /// Draws the whole chat again.
     pub fn redraw(self: &Arc<Self>) {
         self.chat.lock().redraw();
@@ -392,14 +412,14 @@ impl Slot {
             Event::SessionInfoChanged { name } => {
                 self.state.lock().name.clone_from(name);
             }
-            Event::ExtensionUi { record } if at(record, "/method") == "notify" => {
-                let level = match at(record, "/notifyType").as_str() {
-                    Some("error") => "error",
-                    Some("warning") => "warn",
-                    _ => "info",
+            Event::ExtensionUi { record } => {
+                let (id, name) = {
+                    let state = self.state.lock();
+                    (state.id.clone(), state.name.clone())
                 };
-                let text = at(record, "/message").as_str().unwrap_or_default();
-                self.outbox.push(notice(level, text));
+                if let Some(op) = super::dialog::op(&id, name.as_deref(), record) {
+                    self.outbox.push(op);
+                }
             }
             Event::Notice { level, text } => self.outbox.push(notice(level_name(*level), text)),
             Event::Review(review) => {

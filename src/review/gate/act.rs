@@ -2,6 +2,7 @@
 //!
 //! All of it happens under the short lock and at once; only undoing what is already written goes to a task of its own.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -124,6 +125,21 @@ impl State {
             .map(|entry| entry.id)
     }
 
+    /// The proposals of hunks, and where each hunk is in its own, found in one go through all of them.
+    fn owners(&self, hunks: &[HunkId]) -> HashMap<HunkId, (ProposalId, usize)> {
+        let wanted: HashSet<HunkId> = hunks.iter().copied().collect();
+        let mut owners = HashMap::with_capacity(wanted.len());
+        for entry in self.entries.values() {
+            let pieces = entry.work.iter().flat_map(|work| &work.pieces);
+            let ours = (0..)
+                .zip(pieces)
+                .filter(|(_, piece)| wanted.contains(&piece.hunk.id))
+                .map(|(at, piece)| (piece.hunk.id, (entry.id, at)));
+            owners.extend(ours);
+        }
+        owners
+    }
+
     fn pending_of(&self, id: ProposalId) -> Vec<HunkId> {
         self.entries
             .get(&id)
@@ -148,12 +164,13 @@ impl State {
         let mut changes = Vec::new();
         let mut looked_at = 0;
         let mut refusal = None;
+        let owners = self.owners(hunks);
         for hunk in hunks {
-            let Some(id) = self.owner(*hunk) else {
+            let Some((id, at)) = owners.get(hunk).copied() else {
                 refusal = Some("this hunk is gone: the list has changed");
                 continue;
             };
-            match self.decide(id, *hunk, to, note) {
+            match self.decide(id, at, to, note) {
                 Ok(Some(before)) => changes.push((id, *hunk, before)),
                 Ok(None) => looked_at += 1,
                 Err(why) => refusal = Some(why),
@@ -180,17 +197,20 @@ impl State {
         }
     }
 
-    /// Decides one hunk; gives the state it had, `None` when it was only marked as looked at.
+    /// Decides the hunk at a place of a proposal; gives the state it had, `None` when it was only marked as looked at.
     fn decide(
         &mut self,
         id: ProposalId,
-        hunk: HunkId,
+        at: usize,
         to: HunkState,
         note: Option<&String>,
     ) -> Result<Option<HunkState>, &'static str> {
         let entry = self.entries.get_mut(&id).ok_or("this change is gone")?;
         let (state, unreviewed) = (entry.state, entry.unreviewed);
-        let piece = entry.piece_mut(hunk).ok_or("this hunk is gone")?;
+        let pieces = entry.work.as_mut().map(|work| &mut work.pieces);
+        let piece = pieces
+            .and_then(|pieces| pieces.get_mut(at))
+            .ok_or("this hunk is gone")?;
         if state == ProposalState::Done && unreviewed && piece.hunk.state == HunkState::Accepted {
             piece.looked_at = true;
             let all = entry.work.iter().flat_map(|work| &work.pieces);
@@ -217,7 +237,7 @@ impl State {
         }
         let event = ReviewEvent::Decided {
             proposal: id,
-            hunk,
+            hunk: piece.hunk.id,
             state: to,
             note: piece.hunk.note.clone(),
         };
@@ -243,7 +263,7 @@ impl State {
         }
     }
 
-    fn remember(&mut self, changes: Vec<(ProposalId, HunkId, HunkState)>) {
+    pub(super) fn remember(&mut self, changes: Vec<(ProposalId, HunkId, HunkState)>) {
         let Some((first, _, _)) = changes.first() else {
             return;
         };
@@ -512,6 +532,8 @@ impl State {
             return TakenBack::Gone;
         };
         match state {
+            // A write that failed has made it pending already.
+            ProposalState::Open if piece.hunk.state == before => TakenBack::Gone,
             ProposalState::Open => {
                 piece.hunk.state = match piece.hunk.state {
                     // In conflict since: pending once the conflict is gone.
@@ -541,8 +563,9 @@ impl State {
 
     /// Of these hunks those that were written without asking: rejecting one takes it back.
     fn unreviewed_of(&self, hunks: &[HunkId]) -> Vec<(ProposalId, Vec<HunkId>)> {
+        let owners = self.owners(hunks);
         let written = hunks.iter().filter_map(|hunk| {
-            let id = self.owner(*hunk)?;
+            let (id, _) = owners.get(hunk).copied()?;
             let entry = self.entries.get(&id)?;
             (entry.state == ProposalState::Done && entry.unreviewed).then_some((id, *hunk))
         });

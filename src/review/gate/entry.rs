@@ -52,11 +52,13 @@ pub(super) struct Entry {
     pub(super) snapshot: Option<Arc<Proposal>>,
 }
 
-/// The texts before and after a write; places of accepted hunks are lines of `after`.
+/// The texts before and after a write; places of accepted hunks are lines of `after`, and hooks made of that what is on
+/// disk.
 #[derive(Clone)]
 pub(super) struct Written {
     pub(super) before: FileState,
     pub(super) after: Arc<[u8]>,
+    pub(super) on_disk: Arc<[u8]>,
 }
 
 /// A hunk and what only the gate needs to know of it.
@@ -137,7 +139,7 @@ impl Entry {
     /// About how many bytes of text it holds.
     pub(super) fn texts_len(&self) -> usize {
         let written = self.written.as_ref().map_or(0, |written| {
-            written.before.bytes.len() + written.after.len()
+            written.before.bytes.len() + written.after.len() + written.on_disk.len()
         });
         let work = self.work.as_ref().map_or(0, |work| {
             work.proposed.len() + work.view_target.len() + work.current.bytes.len()
@@ -291,11 +293,14 @@ impl Work {
     /// Takes in the file as it is now. `moved` compares [`Self::base`] with it. Returns how many hunks became stale.
     pub(super) fn take_in(&mut self, current: FileState, moved: &Moved) -> usize {
         let created = self.base.origin == Origin::Missing && current.origin != Origin::Missing;
+        // A file that is gone, or was emptied, has no place for anything: an insertion alone would be all of the new one.
+        let gone = (self.base.origin != Origin::Missing && current.origin == Origin::Missing)
+            || (!self.base.bytes.is_empty() && current.bytes.is_empty());
         let mut newly_stale = 0;
         for piece in &mut self.pieces {
             let old = piece.old_range();
             // A file that appeared meanwhile is what an empty hunk, which creates one, is in conflict with.
-            let clash = created && old.is_empty() && piece.hunk.new.is_empty();
+            let clash = gone || created && old.is_empty() && piece.hunk.new.is_empty();
             let place = moved.locate(&old, &piece.hunk.new).filter(|_| !clash);
             piece.placed = place.is_some() && !piece.given_up;
             match (place, piece.hunk.state) {

@@ -173,7 +173,7 @@ impl RunHost for Host {
             return Err(HostError("No model selected".to_owned()));
         };
         let messages = match self.core.config.hooks.context(&messages).await {
-            Some(changed) => changed,
+            Some(changed) => changed.into_iter().map(Arc::new).collect(),
             None => messages,
         };
         Ok(PreparedRequest {

@@ -27,9 +27,7 @@ fn model(base: &str) -> Model {
 pub(super) fn request(base: &str, extra: Value) -> Request {
     Request {
         model: Arc::new(model(base)),
-        messages: vec![Message::from_value(
-            json!({"role": "user", "content": "hi"}),
-        )],
+        messages: vec![Message::from_value(json!({"role": "user", "content": "hi"})).into()],
         options: RequestOptions {
             api_key: Some("sk-test-SECRET123".into()),
             extra: extra.as_object().cloned().unwrap_or_else(Map::new),

@@ -9,6 +9,7 @@ use crate::ai::message::{
     AssistantMessage, Block, Content, Message, ThinkingBlock, ToolCall, ToolDeclaration,
     ToolResultMessage,
 };
+use crate::ai::providers::conversation::{Mark, Rules};
 use crate::ai::providers::{Body, Call, Retention, cut_chars};
 use crate::ai::schema::{self, Strictness};
 
@@ -22,25 +23,39 @@ const IMAGES_FOLLOW: &str = "Images returned by the tool calls above:";
 pub(crate) fn build(call: &Call) -> Result<Body, String> {
     let compat = Compat::of(call);
     let provider = &call.model.provider;
-    let transcript = call.transcript(|id, _| ids::chat(id, provider));
-    let max_tokens = call.max_tokens(&transcript.tools);
+    let (system, offered) = call.system();
+    let max_tokens = call.max_tokens(&offered);
     let long = call.retention == Retention::Long;
-    let mut messages = messages(call, &compat, &transcript.system, &transcript.messages);
-    let mut tools = transcript
-        .tools
+    let marker = (compat.anthropic_cache && call.retention != Retention::None)
+        .then(|| cache_marker(long && compat.long_retention));
+    let mark = |elements: &mut [Value]| marker.as_ref().is_some_and(|it| mark_last(elements, it));
+    let mut conversation = call.conversation(&Rules {
+        rename: &|id, _| ids::chat(id, provider),
+        convert: &|prepared, _| messages(call, &compat, prepared),
+        mark: marker.as_ref().map(|_| &mark as Mark<'_>),
+        variant: String::new(),
+    })?;
+    if let Some(mut lead) = system_json(call, &compat, &system) {
+        if let Some(marker) = &marker {
+            mark_text(&mut lead, marker);
+        }
+        conversation.lead(&lead)?;
+    }
+    let mut tools = offered
         .iter()
         .map(|tool| tool_json(tool, &compat, call))
         .collect::<Result<Vec<Value>, String>>()?;
-    if compat.anthropic_cache && call.retention != Retention::None {
-        mark_cache(&mut messages, &mut tools, long && compat.long_retention);
+    let last_tool = tools.last_mut().and_then(Value::as_object_mut);
+    if let (Some(marker), Some(tool)) = (&marker, last_tool) {
+        tool.insert("cache_control".into(), marker.clone());
     }
     let mut out = Map::new();
     out.insert("model".into(), call.model.id.as_str().into());
-    out.insert("messages".into(), messages.into());
+    out.insert("messages".into(), Value::Null);
     answer_fields(call, &compat, max_tokens, &mut out);
-    if !tools.is_empty() || (compat.tools_with_history && has_calls(&transcript.messages)) {
+    if !tools.is_empty() || (compat.tools_with_history && conversation.has_tools) {
         out.insert("tools".into(), tools.into());
-        if call.flag("zaiToolStream", false) && !transcript.tools.is_empty() {
+        if call.flag("zaiToolStream", false) && !offered.is_empty() {
             out.insert("tool_stream".into(), true.into());
         }
     }
@@ -55,6 +70,8 @@ pub(crate) fn build(call: &Call) -> Result<Body, String> {
         path: "/chat/completions".to_owned(),
         headers: session_headers(call, &compat),
         json: out,
+        member: "messages",
+        conversation,
     })
 }
 
@@ -71,14 +88,6 @@ fn answer_fields(call: &Call, compat: &Compat, max_tokens: u64, out: &mut Map<St
     if let Some(temperature) = call.options.temperature {
         out.insert("temperature".into(), temperature.into());
     }
-}
-
-/// Whether the history holds tool calls or results.
-fn has_calls(messages: &[Message]) -> bool {
-    messages.iter().any(|message| match message {
-        Message::Assistant(answer) => answer.tool_calls().next().is_some(),
-        other => matches!(other, Message::ToolResult(_)),
-    })
 }
 
 fn session_headers(call: &Call, compat: &Compat) -> Vec<(&'static str, String)> {
@@ -120,13 +129,14 @@ fn routing_fields(call: &Call, out: &mut Map<String, Value>) {
     }
 }
 
-fn messages(call: &Call, compat: &Compat, system: &str, messages: &[Message]) -> Vec<Value> {
+fn system_json(call: &Call, compat: &Compat, system: &str) -> Option<Value> {
+    let developer = call.model.reasoning && compat.developer_role;
+    let role = if developer { "developer" } else { "system" };
+    (!system.is_empty()).then(|| json!({"role": role, "content": system}))
+}
+
+fn messages(call: &Call, compat: &Compat, messages: &[Message]) -> Vec<Value> {
     let mut out = Vec::new();
-    if !system.is_empty() {
-        let developer = call.model.reasoning && compat.developer_role;
-        let role = if developer { "developer" } else { "system" };
-        out.push(json!({"role": role, "content": system}));
-    }
     let mut images: Vec<Value> = Vec::new();
     let mut after_result = false;
     for message in messages {
@@ -309,36 +319,21 @@ fn tool_json(tool: &ToolDeclaration, compat: &Compat, call: &Call) -> Result<Val
     Ok(json!({"type": "function", "function": function}))
 }
 
-/// Puts Anthropic's cache markers on the system message, the last tool and the last message with text.
-fn mark_cache(messages: &mut [Value], tools: &mut [Value], long: bool) {
-    let marker = if long {
+/// Anthropic's cache marker, for the system message, the last tool and the last message with text.
+fn cache_marker(long: bool) -> Value {
+    if long {
         json!({"type": "ephemeral", "ttl": "1h"})
     } else {
         json!({"type": "ephemeral"})
-    };
-    let role = |message: &Value| {
-        message
-            .get("role")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    if let Some(first) = messages
+    }
+}
+
+/// Marks the last message with text; false when there is none.
+fn mark_last(messages: &mut [Value], marker: &Value) -> bool {
+    messages
         .iter_mut()
-        .find(|m| matches!(role(m).as_str(), "system" | "developer"))
-    {
-        mark_text(first, &marker);
-    }
-    if let Some(tool) = tools.last_mut().and_then(Value::as_object_mut) {
-        tool.insert("cache_control".into(), marker.clone());
-    }
-    for message in messages.iter_mut().rev() {
-        if matches!(role(message).as_str(), "user" | "assistant" | "tool")
-            && mark_text(message, &marker)
-        {
-            break;
-        }
-    }
+        .rev()
+        .any(|message| mark_text(message, marker))
 }
 
 /// Marks the last text part of a message; false when it has none.

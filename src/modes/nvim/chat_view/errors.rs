@@ -9,7 +9,7 @@ use crate::ai::retry::is_retryable_text;
 use crate::modes::nvim::json::at;
 
 /// Returns the error in one line without what surrounds its message: JSON, a page of HTML, numbers of the system.
-pub(super) fn plain(text: &str) -> String {
+pub(in crate::modes::nvim) fn plain(text: &str) -> String {
     let text = without_json(text);
     let text = without_page(&text);
     let text = without_number(&text);

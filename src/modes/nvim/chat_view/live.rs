@@ -2,10 +2,10 @@
 
 use serde_json::Value as Json;
 
-use super::errors;
 use super::text::{clip_to, clock, first_line, lines, tokens};
 use super::tool::{Header, State, ToolBlock};
 use super::{Block, Chat, Kind, Mark};
+use super::{attached, errors};
 use crate::ai::{AssistantMessage, Block as Content, Message, StopReason, StreamEvent};
 use crate::modes::nvim::json::at;
 use crate::session::Event;
@@ -511,7 +511,18 @@ fn user_block(id: &str, content: &crate::ai::Content, timestamp: i64) -> Block {
         });
     }
     let mut all = vec![header];
-    all.extend(lines(content.text("\n").trim_end()));
+    let text = content.text("\n");
+    let (own, attached) = attached::part(&text);
+    all.extend(lines(own));
+    for line in attached {
+        marks.push(Mark {
+            line: all.len(),
+            start: 0,
+            end: None,
+            group: "PiAttachment",
+        });
+        all.push(line);
+    }
     let images = match content {
         crate::ai::Content::Blocks(blocks) => blocks
             .iter()
