@@ -102,28 +102,41 @@ function M.logout(provider)
   end)
 end
 
+--- A number of tokens as people write it.
+---@param count integer
+---@return string
+local function tokens(count)
+  return count >= 1024 and ('%dk'):format(math.floor(count / 1024)) or tostring(count)
+end
+
 --- Looks for model servers on this machine and lets the person choose.
 function M.local_models()
   ask('auth.local', {}, function(result)
     if #result.models == 0 then
-      notice.say(
-        'no server answers here (llama.cpp 8080, Ollama 11434, LM Studio 1234, vLLM 8000)',
-        'warn'
-      )
+      local asked = vim.tbl_map(function(it)
+        return it.provider .. ' ' .. it.port
+      end, result.asked)
+      notice.say('no model server answers here: ' .. table.concat(asked, ', '), 'warn')
       return
     end
     vim.ui.select(result.models, {
       prompt = 'Local model',
       kind = 'pi.model',
       format_item = function(it)
-        return it.provider .. '/' .. it.id
+        return ('%s/%s  (context %s)'):format(it.provider, it.id, tokens(it.context))
       end,
     }, function(it)
-      if it then
-        require('pi.session').request('model.set', it, function(err)
-          notice.say(err or ('model: ' .. it.provider .. '/' .. it.id), err and 'error' or 'info')
-        end)
+      if not it then
+        return
       end
+      local chosen = { provider = it.provider, id = it.id }
+      require('pi.session').request('model.set', chosen, function(err)
+        local done = ('model: %s/%s, until Neovim ends (`:Pi settings models` keeps one)'):format(
+          it.provider,
+          it.id
+        )
+        notice.say(err or done, err and 'error' or 'info')
+      end)
     end)
   end)
 end

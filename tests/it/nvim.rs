@@ -12,6 +12,7 @@ mod health;
 mod help;
 mod life;
 mod model;
+mod models;
 mod order;
 mod prompt;
 mod review;
