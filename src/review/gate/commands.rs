@@ -217,6 +217,7 @@ async fn list(shared: &Arc<Shared>, change: Changed, session: &str, call_id: &st
         state.next_hunk = next_hunk;
         let written = Written {
             before,
+            on_disk: Arc::clone(&after.bytes),
             after: after.bytes,
         };
         let entry = settled(&state, id, (session, call_id, given), &path, work, written);
