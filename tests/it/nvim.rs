@@ -1,5 +1,6 @@
 //! The Neovim face against a real Neovim.
 
+mod attention;
 mod changes;
 mod chat;
 mod edit;
@@ -10,8 +11,12 @@ mod health;
 mod help;
 mod life;
 mod model;
+mod models;
 mod order;
+mod place;
 mod prompt;
 mod review;
+mod seed;
+mod sessions;
 mod tree;
 mod trust;

@@ -152,9 +152,13 @@ async fn before_settle(core: &Core) -> bool {
         && (answer.go_on || core.with(|state| state.queues.any_waiting()))
 }
 
-/// Appends what extensions added at a boundary; false when one could not be appended.
+/// Appends what extensions added at a boundary: all of it, or nothing when one part cannot stand; false then.
 pub(super) fn append_drafts(core: &Core, drafts: Vec<Draft>) -> bool {
     core.with(|state| {
+        if let Err(error) = state.check_drafts(&drafts) {
+            core.notice(NoticeLevel::Error, error);
+            return false;
+        }
         for draft in drafts {
             if let Err(error) = state.append_draft(core, draft) {
                 core.notice(NoticeLevel::Error, error);

@@ -20,7 +20,7 @@ use crate::resources::Resources;
 use crate::resources::system_prompt::{PromptTool, Sections};
 use crate::session::projection::ModelRef;
 use crate::session::protocol::{CommandError, Event, NoticeLevel};
-use crate::session::store::{Session, StoreError};
+use crate::session::store::{CompactionEntry, Session, StoreError};
 
 /// Everything that changes.
 pub(super) struct State {
@@ -326,9 +326,46 @@ impl State {
                 message.display,
                 message.details,
             ),
+            Draft::Compaction {
+                summary,
+                first_kept,
+                details,
+                usage,
+            } => {
+                let tokens_before = self.session.context().estimate().tokens;
+                self.session.append_compaction(CompactionEntry {
+                    summary,
+                    first_kept,
+                    tokens_before,
+                    details,
+                    from_hook: Some(true),
+                    usage: usage.map(|usage| *usage),
+                })
+            }
         };
         let id = stored.map_err(|error| describe(&error))?;
+        self.tell_notices(core);
         self.tell_entry(core, &id);
+        Ok(())
+    }
+
+    /// Looks whether all of these can be appended in their order. None of them names another, so each is looked at as
+    /// the branch stands.
+    pub(super) fn check_drafts(&self, drafts: &[Draft]) -> Result<(), String> {
+        for draft in drafts {
+            let checked = match draft {
+                Draft::Custom { .. } | Draft::Message(_) => Ok(()),
+                Draft::Edit {
+                    target,
+                    replacement,
+                } => self.session.editable(target, replacement).map(drop),
+                Draft::Compaction { first_kept, .. } => match first_kept {
+                    Some(id) => self.session.on_path(id).map(drop),
+                    None => Ok(()),
+                },
+            };
+            checked.map_err(|error| format!("nothing of an extension was added: {error}"))?;
+        }
         Ok(())
     }
 
