@@ -36,12 +36,14 @@ end
 --- The row to put the cursor on. The person may have moved on since the rows were asked for.
 ---@param view pi.tree.View
 ---@param result pi.tree.Rows
----@param asked string? where they were then
+---@param from string? the row under the cursor then
 ---@return integer
-local function landing(view, result, asked)
-  if asked and view.at ~= asked then
+local function landing(view, result, from)
+  local now = views.current(view)
+  if now and now.id ~= from then
     for i, row in ipairs(result.rows) do
-      if row[1] == view.at then
+      if row[1] == now.id then
+        view.at = now.id
         return result.first + i - 1
       end
     end
@@ -52,18 +54,15 @@ end
 ---@param view pi.tree.View
 ---@param result pi.tree.Rows
 ---@param clean boolean
----@param asked string?
-local function take(view, result, clean, asked)
-  if asked then
-    views.look(view)
-  end
+---@param from string?
+local function take(view, result, clean, from)
+  local number = landing(view, result, from)
   view.rows, view.asked = {}, {}
   view.len, view.total, view.filter = result.len, result.total, result.filter
   view.leaf, view.leaf_id = some(result.leaf), some(result.leaf_id)
   draw.size(view, clean)
   draw.head(view)
   draw.rows(view, result.first, result.rows)
-  local number = landing(view, result, asked)
   views.put_cursor(view, number)
   local row = view.rows[number]
   view.landed = row and row.id or nil
@@ -78,8 +77,8 @@ function M.refresh(view, params, done)
   if view.at then
     views.look(view)
   end
-  local asked = view.at
-  local all = vim.tbl_extend('force', { session = view.session, at = asked }, params or {})
+  local row = views.current(view)
+  local all = vim.tbl_extend('force', { session = view.session, at = view.at }, params or {})
   rpc.request('tree.rows', all, function(err, result)
     if err then
       notice.say(err, 'error')
@@ -88,7 +87,7 @@ function M.refresh(view, params, done)
     if not vim.api.nvim_buf_is_valid(view.buf) then
       return
     end
-    take(view, result, params ~= nil and next(params) ~= nil, asked)
+    take(view, result, params ~= nil and next(params) ~= nil, row and row.id)
     M.fill(view)
     preview.update(view)
     if done then
