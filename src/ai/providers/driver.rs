@@ -30,7 +30,7 @@ const MAX_ERROR_CHARS: usize = 4000;
 /// A proxy, not the server behind it, wants to know who asks.
 const PROXY_LOGIN: StatusCode = StatusCode::PROXY_AUTHENTICATION_REQUIRED;
 /// How long the rest of a complete answer is waited for, so that the connection can be used again.
-const DRAIN: Duration = Duration::from_millis(20);
+const DRAIN: Duration = Duration::from_millis(100);
 
 /// Why a request ends early.
 enum Stop {
