@@ -3,16 +3,15 @@
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use pi_nvim::files::agent_dir::resolve_path;
+use pi_nvim::files::agent_dir::{Places, resolve_path};
 use pi_nvim::resources::Resources;
-use pi_nvim::session::SessionChoice;
 use pi_nvim::session::fork::fork_from;
 use pi_nvim::session::listing::{Resolved, SessionDir, resolve};
 use pi_nvim::session::store::Start;
+use pi_nvim::session::{Opener, SessionChoice};
 
 use super::say::Complaint;
-use super::start::Startup;
-use super::{Mode, say};
+use super::{Cli, Mode, say};
 
 /// The session to open, and the id a new one gets.
 pub(crate) struct Chosen {
@@ -30,13 +29,17 @@ impl From<SessionChoice> for Chosen {
 ///
 /// # Errors
 /// One line about a session that cannot be found or forked.
-pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen, Complaint> {
-    let cli = &startup.cli;
+pub(crate) fn choose(
+    cli: &Cli,
+    opener: &Opener,
+    cwd: &Path,
+    resources: &Resources,
+) -> Result<Chosen, Complaint> {
     if cli.no_session {
         return Ok(SessionChoice::InMemory.into());
     }
-    let (places, cwd) = (&startup.opener.places, &startup.cwd);
-    let given = startup.opener.folder_by(&resources.settings, cwd);
+    let places = &opener.places;
+    let given = opener.folder_by(&resources.settings, cwd);
     let dir = SessionDir::new(&places.agent_dir, cwd, Some(&given));
     if let Some(wanted) = &cli.fork {
         let id = cli.session_id.as_deref();
@@ -44,16 +47,16 @@ pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen,
             let line = format!("Session already exists with id '{id}'");
             return Err(line.into());
         }
-        let source = match find(startup, &dir, wanted)? {
+        let source = match find(places, cwd, &dir, wanted)? {
             Hit::Here(path) | Hit::Elsewhere { path, .. } => path,
         };
-        return fork(startup, &dir, &source, id);
+        return fork(cwd, &dir, &source, id);
     }
     if let Some(wanted) = &cli.session {
-        return match find(startup, &dir, wanted)? {
+        return match find(places, cwd, &dir, wanted)? {
             Hit::Here(path) => Ok(SessionChoice::Open(path).into()),
             Hit::Elsewhere { path, cwd: other } if may_fork(cli.mode, wanted, &other) => {
-                fork(startup, &dir, &path, None)
+                fork(cwd, &dir, &path, None)
             }
             Hit::Elsewhere { path, cwd: other } => Err(Complaint::Error(format!(
                 "Session '{wanted}' belongs to another project ({other}); copy it into this one with --fork {}",
@@ -87,12 +90,11 @@ enum Hit {
     Elsewhere { path: PathBuf, cwd: String },
 }
 
-fn find(startup: &Startup, dir: &SessionDir, wanted: &str) -> Result<Hit, Complaint> {
-    let places = &startup.opener.places;
+fn find(places: &Places, cwd: &Path, dir: &SessionDir, wanted: &str) -> Result<Hit, Complaint> {
     let all = places.agent_dir.join("sessions");
-    match resolve(wanted, dir, &all, &startup.cwd) {
+    match resolve(wanted, dir, &all, cwd) {
         Resolved::File(path) => {
-            let path = resolve_path(&path.to_string_lossy(), &startup.cwd, &places.home);
+            let path = resolve_path(&path.to_string_lossy(), cwd, &places.home);
             Ok(Hit::Here(path))
         }
         Resolved::Elsewhere { path, cwd } => Ok(Hit::Elsewhere { path, cwd }),
@@ -104,7 +106,7 @@ fn find(startup: &Startup, dir: &SessionDir, wanted: &str) -> Result<Hit, Compla
 
 /// Copies a session into the folder of this project.
 fn fork(
-    startup: &Startup,
+    cwd: &Path,
     dir: &SessionDir,
     source: &Path,
     id: Option<&str>,
@@ -113,7 +115,7 @@ fn fork(
         id: id.map(str::to_owned),
         ..Start::default()
     };
-    let copy = fork_from(source, &dir.path, &startup.cwd, start);
+    let copy = fork_from(source, &dir.path, cwd, start);
     let copy = copy.map_err(|error| error.to_string())?;
     let file = copy.file().map(ToOwned::to_owned);
     Ok(SessionChoice::Open(file.unwrap_or_default()).into())

@@ -54,7 +54,8 @@ impl Startup {
     pub(crate) fn open(&self) -> Result<Runtime, Complaint> {
         self.say_what_is_not_used(&self.cwd);
         let loaded = self.opener.load(&self.cwd);
-        let chosen = super::sessions::choose(self, &loaded.resources)?;
+        let chosen =
+            super::sessions::choose(&self.cli, &self.opener, &self.cwd, &loaded.resources)?;
         let wish = Wish {
             session: chosen.session,
             id: chosen.id,

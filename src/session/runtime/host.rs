@@ -13,7 +13,7 @@ use crate::agent::{
     BeforeCall, CallInfo, CallOutcome, CallSetting, FinishedTurn, HostError, PreparedRequest,
     Queue, RunEvent, RunHost, SessionFacts, Tool, TurnDecision,
 };
-use crate::ai::{Message, Request, RequestOptions, StopReason, ToolDeclaration};
+use crate::ai::{Message, Request, RequestOptions, StopReason, SystemMessage};
 use crate::extensions::Boundary;
 use crate::files::moment;
 use crate::session::protocol::Event;
@@ -217,13 +217,9 @@ impl RunHost for Host {
         self.core.active_tools()
     }
 
-    fn declared(&self) -> Vec<ToolDeclaration> {
-        self.core.with(|state| {
-            let system = state.session.context().system();
-            system
-                .and_then(|system| system.tools_added)
-                .unwrap_or_default()
-        })
+    fn declared(&self) -> Option<Arc<SystemMessage>> {
+        self.core
+            .with(|state| state.session.context().system().cloned())
     }
 
     fn person_reviews(&self) -> bool {
