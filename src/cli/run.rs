@@ -109,7 +109,7 @@ async fn serve(cli: Cli, mode: Mode, wire: Option<File>) -> Result<u8, Complaint
         _ => input::prompts(&cli, piped_stdin()?)?,
     };
     let startup = Startup::new(cli)?;
-    let runtime = startup.open()?;
+    let runtime = startup.open().await?;
     let work = async {
         match (mode, wire) {
             (Mode::Rpc, Some(wire)) => {

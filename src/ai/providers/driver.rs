@@ -21,6 +21,7 @@ use crate::ai::registry::Services;
 use crate::ai::retry;
 use crate::ai::secrets::Mask;
 use crate::ai::sse::{SseEvent, SseParser};
+use crate::ai::tap::{self, TapPoint};
 
 use super::assembly::{Assembly, Step};
 use super::{Api, Body, Call, Decoder, api, asked_wait, cut_chars};
@@ -195,17 +196,27 @@ impl Driver {
         let mut call = Call::new(&self.request, self.services.long_cache());
         call.plain_tools = self.services.plain_tools(&call);
         let mut attempt = 0;
+        let mut packed = None;
         loop {
-            let body = api.build(&call).map_err(Stop::text)?;
-            let url = request_url(&call, &body)?;
             let client = self.services.client()?;
+            let request = match packed.take() {
+                Some(request) => request,
+                None => Self::pack(&self.request, &client, &*api, &call, &credentials).await?,
+            };
+            // The body is shared, not copied. A retry sends the same bytes.
+            let again = request.try_clone();
+            let url = request.url().clone();
             let proxy = self.services.proxy_of(&url)?;
-            let headers = headers(&*api, &body, &credentials, &self.request)?;
-            let text = serde_json::to_vec(&Value::Object(body.json))
-                .map_err(|error| Stop::text(error.to_string()))?;
-            let send = client.post(url.clone()).headers(headers).body(text).send();
+            let send = client.execute(request);
             let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
             let answer = unless_cancelled(&cancel, within(limit, send)).await?;
+            if let Ok(Ok(response)) = &answer
+                && let Some(tap) = self.request.options.tap.at(TapPoint::Response)
+            {
+                let heard =
+                    tap.response(response.status().as_u16(), tap::shown(response.headers()));
+                unless_cancelled(&cancel, heard).await?;
+            }
             let failure = match answer {
                 Ok(Ok(response)) if response.status().is_success() => {
                     self.accept(response, api.decoder(&call), url, proxy);
@@ -236,8 +247,37 @@ impl Driver {
             };
             let wait = self.wait_for(&failure, attempt)?;
             attempt += 1;
+            packed = again;
             unless_cancelled(&cancel, tokio::time::sleep(wait)).await?;
         }
+    }
+
+    /// Makes up what is sent, and lets a tap change it.
+    async fn pack(
+        asked: &Request,
+        client: &reqwest::Client,
+        api: &dyn Api,
+        call: &Call,
+        credentials: &Credentials,
+    ) -> Result<reqwest::Request, Stop> {
+        let (cancel, tap) = (&asked.cancel, &asked.options.tap);
+        let body = api.build(call).map_err(Stop::text)?;
+        let url = request_url(call, &body)?;
+        let mut headers = headers(api, &body, credentials, asked)?;
+        if let Some(tap) = tap.at(TapPoint::Headers) {
+            let changed = unless_cancelled(cancel, tap.headers(tap::shown(&headers))).await?;
+            headers = HeaderMap::new();
+            for (name, value) in changed.iter().filter(|(_, value)| !value.is_null()) {
+                set_header(&mut headers, name, value.as_str().map(str::to_owned))?;
+            }
+        }
+        let mut json = Value::Object(body.json);
+        if let Some(tap) = tap.at(TapPoint::Payload) {
+            json = unless_cancelled(cancel, tap.payload(json)).await?;
+        }
+        let body = serde_json::to_vec(&json).map_err(|error| Stop::text(error.to_string()))?;
+        let request = client.post(url).headers(headers).body(body).build();
+        request.map_err(|error| Stop::text(http::deepest(&error)))
     }
 
     /// Returns how long to wait before the next attempt, or the end of all attempts.
@@ -307,6 +347,12 @@ impl Driver {
             None => reading.found.extend(reading.parser.finish()),
         }
         for event in std::mem::take(&mut reading.found) {
+            if let Some(tap) = self.request.options.tap.at(TapPoint::StreamEvent)
+                && let Ok(data) = serde_json::from_str(&event.data)
+            {
+                let heard = tap.stream_event(&self.request.model, data);
+                unless_cancelled(&self.request.cancel, heard).await?;
+            }
             match reading.decoder.event(&event, &mut self.out) {
                 Step::More => {}
                 Step::Done => return self.complete().await,
