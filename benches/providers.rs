@@ -150,9 +150,7 @@ fn model(base: &str) -> Arc<Model> {
 async fn turn(registry: &ModelRegistry, base: &str) -> usize {
     let request = Request {
         model: model(base),
-        messages: vec![Message::from_value(
-            json!({"role": "user", "content": "hi"}),
-        )],
+        messages: vec![Message::from_value(json!({"role": "user", "content": "hi"})).into()],
         options: RequestOptions {
             api_key: Some("bench-key".into()),
             ..RequestOptions::default()

@@ -207,7 +207,7 @@ pub trait Hooks: Send + Sync + 'static {
 
     /// `context` and `context_with_system`: the messages of a request, system messages included; `Some` replaces them
     /// for this request.
-    async fn context(&self, _messages: &[Message]) -> Option<Vec<Message>> {
+    async fn context(&self, _messages: &[Arc<Message>]) -> Option<Vec<Message>> {
         None
     }
 

@@ -80,6 +80,8 @@ pub enum CommitOutcome {
     },
     /// The file is no longer the base; nothing was changed.
     Moved,
+    /// The same, because the person was typing in it: no sign that it keeps changing by itself.
+    Typed,
     /// Nothing was changed, or everything was put back.
     Failed(io::Error),
     /// The editor went away before it answered; what is on disk has to be looked at.

@@ -19,6 +19,7 @@ M.VERSION = '0.1.0'
 ---@field path string?
 ---@field version string?
 ---@field stderr string[]
+---@field refused string? why the backend that is being started is not taken
 ---@field leaving boolean Neovim or the person ends it: its end is no news
 ---@field waiting fun(err: string?)[]
 
@@ -73,11 +74,17 @@ local function ended(code)
   -- While Neovim leaves, the end of its backend is no news.
   local told = state.leaving or vim.v.exiting ~= vim.NIL
   local last = state.stderr[#state.stderr]
-  state.job, state.channel, state.pid = nil, nil, nil
-  local reason = 'the backend ended (exit ' .. code .. ')'
-  if last then
-    reason = reason .. ': ' .. last
+  -- One that never got so far is told by those who wait for it.
+  local known = state.channel ~= nil or #state.waiting == 0
+  -- Those who came after it was told to end want the next one.
+  local after = told and state.waiting or {}
+  if told then
+    state.waiting = {}
   end
+  state.job, state.channel, state.pid = nil, nil, nil
+  local reason = ('the backend ended (exit %d)'):format(code)
+  reason = state.refused or (last and reason .. ': ' .. last) or reason
+  state.refused = nil
   log.add(reason)
   rpc.connect(nil, reason)
   settle(reason)
@@ -86,8 +93,11 @@ local function ended(code)
     require('pi.review').lost()
   end
   events.fire('PiExit', { code = code })
-  if not told then
-    notice.say(reason .. '\nYour drafts are kept; `:Pi restart` goes on with the session.', 'error')
+  for _, callback in ipairs(after) do
+    M.start(callback)
+  end
+  if not told and known then
+    notice.say(reason .. '; `:Pi restart` goes on, drafts are kept', 'error')
   end
 end
 
@@ -117,9 +127,7 @@ function M.start(callback)
   end
   local path = M.find()
   if not path then
-    settle(
-      'no pi-nvim binary was found; `:Pi install source` builds it (needs cargo), `:Pi install {file}` takes one you have'
-    )
+    settle('pi-nvim is missing: `:Pi install source`, or `:Pi install {file}`')
     return
   end
   state.stderr, state.leaving, state.path = {}, false, path
@@ -165,15 +173,13 @@ end
 ---@return table
 function M.hello(facts)
   if facts.protocol ~= M.PROTOCOL then
-    local path = state.path or 'the backend'
-    return {
-      refused = ('%s (version %s) speaks protocol %d, this plugin %d; `:Pi install source` builds the one that fits'):format(
-        path,
-        facts.version,
-        facts.protocol,
-        M.PROTOCOL
-      ),
-    }
+    log.add(('%s is version %s'):format(state.path or 'the backend', facts.version))
+    local line = ('pi-nvim has protocol %d, this plugin %d: run `:Pi install source`'):format(
+      facts.protocol,
+      M.PROTOCOL
+    )
+    state.refused = state.job and line
+    return { refused = line }
   end
   if state.channel and state.channel ~= facts.channel and M.alive() then
     return { refused = ('this Neovim has a backend already, process %d'):format(state.pid or 0) }
@@ -210,6 +216,10 @@ end
 function M.stop(callback)
   local job, channel = state.job, state.channel
   state.leaving = true
+  -- From here on nothing is sent to it: what is asked now waits for the next one.
+  state.channel = nil
+  rpc.connect(nil, 'the backend was stopped')
+  settle('the backend was stopped')
   if job then
     if callback then
       local group = vim.api.nvim_create_augroup('pi.backend.stop', {})

@@ -183,7 +183,13 @@ local function decorate(view, block, from, marks)
   end
   if look.body and block.count > 1 then
     for row = block.first + math.max(from, 1), last - 1 do
-      vim.api.nvim_buf_set_extmark(view.buf, ns, row, 0, { line_hl_group = look.body })
+      vim.api.nvim_buf_set_extmark(
+        view.buf,
+        ns,
+        row,
+        0,
+        { line_hl_group = look.body, priority = 120 }
+      )
     end
   end
   if block.kind == 'tool' then

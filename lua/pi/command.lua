@@ -36,7 +36,9 @@ end
 ---@param given { bang: boolean?, range: [integer, integer]?, rest: string? }?
 function M.execute(words, given)
   given = given or {}
-  local sub = M.subs[words[1] or 'toggle']
+  -- `:Pi edit! ...` is the same as `:Pi! edit ...`.
+  local plain = words[1] and words[1]:match('^(%a+)!$')
+  local sub = M.subs[plain or words[1] or 'toggle']
   if not sub then
     local near = config.nearest(words[1], names())
     notice.say(
@@ -47,7 +49,7 @@ function M.execute(words, given)
   end
   local args = vim.list_slice(words, 2)
   sub.run(args, {
-    bang = given.bang or false,
+    bang = given.bang or plain ~= nil,
     range = given.range,
     buf = vim.api.nvim_get_current_buf(),
     rest = given.rest or table.concat(args, ' '),

@@ -146,7 +146,8 @@ end
 local function mention_items()
   local items = {} ---@type table[]
   for _, name in ipairs(require('pi.context').names()) do
-    items[#items + 1] = { word = '@' .. name, menu = 'from Neovim', kind = 'v' }
+    local doc = require('pi.context').kinds[name]
+    items[#items + 1] = { word = '@' .. name, menu = doc, kind = 'v' }
   end
   local info = require('pi.session').info()
   for _, file in ipairs(M.files(info and info.cwd or vim.fn.getcwd())) do

@@ -5,9 +5,15 @@ local LIMIT = 20000
 
 ---@param text string
 ---@return string
-local function capped(text)
-  return #text > LIMIT and (text:sub(1, LIMIT) .. '\n… cut') or text
+function M.capped(text)
+  if #text <= LIMIT then
+    return text
+  end
+  -- Not in the middle of a character.
+  local stop = LIMIT + vim.str_utf_start(text, LIMIT + 1)
+  return text:sub(1, stop) .. '\n… cut'
 end
+local capped = M.capped
 
 ---@return integer? buf the file a person is looking at
 local function code_buffer()
@@ -15,11 +21,19 @@ local function code_buffer()
   return win and vim.api.nvim_win_get_buf(win) or nil
 end
 
+--- The file of a buffer as the session names it: relative to its directory, which `:cd` does not change.
 ---@param buf integer
 ---@return string
-local function name_of(buf)
-  return vim.fn.fnamemodify(vim.api.nvim_buf_get_name(buf), ':.')
+function M.path_of(buf)
+  local name = vim.api.nvim_buf_get_name(buf)
+  local info = require('pi.session').info()
+  local inside = info and vim.fs.relpath(info.cwd, name)
+  if inside then
+    return inside
+  end
+  return vim.fn.fnamemodify(name, ':.')
 end
+local name_of = M.path_of
 
 ---@param items { lnum: integer, text: string, name: string, severity: string }[]
 ---@return string
@@ -89,10 +103,22 @@ local kinds = {
   end,
 }
 
---- The names a prompt may mention besides files.
+--- What a prompt may mention besides files, and what that stands for.
+---@type table<string, string>
+M.kinds = {
+  buffer = 'the file you look at',
+  buffers = 'the open files',
+  changes = 'what was changed: not looked at yet, or by the last run',
+  diagnostics = 'errors and warnings',
+  diff = 'what differs from the last git commit',
+  quickfix = 'the quickfix list',
+  selection = 'the lines you selected last',
+}
+
+--- Their names.
 ---@return string[]
 function M.names()
-  local names = vim.tbl_keys(kinds)
+  local names = vim.tbl_keys(M.kinds)
   table.sort(names)
   return names
 end
@@ -113,39 +139,6 @@ function M.gather(text)
     end
   end
   return found
-end
-
-local mimes = {
-  png = 'image/png',
-  jpg = 'image/jpeg',
-  jpeg = 'image/jpeg',
-  gif = 'image/gif',
-  webp = 'image/webp',
-}
-
---- Pictures that a prompt mentions by path (`@shot.png`, or a path alone on a line).
----@param text string
----@param session string
----@return { data: string, mime: string, path: string }[]
-function M.images(text, session)
-  local info = require('pi.session').info(session)
-  local out = {} ---@type { data: string, mime: string, path: string }[]
-  for word in text:gmatch('%S+') do
-    local path = word:gsub('^@', ''):gsub('^[\'"]', ''):gsub('[\'"]$', '')
-    local mime = mimes[(path:match('%.(%w+)$') or ''):lower()]
-    if mime then
-      if not vim.startswith(path, '/') and info then
-        path = vim.fs.joinpath(info.cwd, path)
-      end
-      local file = io.open(vim.fs.normalize(path), 'rb')
-      if file then
-        local data = file:read('*a')
-        file:close()
-        out[#out + 1] = { data = vim.base64.encode(data), mime = mime, path = path }
-      end
-    end
-  end
-  return out
 end
 
 return M

@@ -123,7 +123,7 @@ local function backend()
   local it = require('pi.backend')
   local path = it.find()
   if not path then
-    h.error('no pi-nvim binary was found', { '`:Pi install source`', '`:Pi install {file}`' })
+    h.error('no pi-nvim was found', { '`:Pi install source`', '`:Pi install {file}`' })
     return
   end
   h.ok('binary: ' .. path)

@@ -14,6 +14,7 @@ local M = {}
 ---@field draft string[]? what was typed before walking
 ---@field queue { kind: 'steer'|'after', text: string }[]
 ---@field sending boolean
+---@field images integer pictures that go with the text
 ---@field aborted integer? when the last abort was asked for
 ---@field loaded boolean
 ---@field talk_back string? the first key of talking back during a review
@@ -23,6 +24,10 @@ local states = {}
 
 local ns = vim.api.nvim_create_namespace('pi.prompt')
 local sign_ns = vim.api.nvim_create_namespace('pi.prompt.sign')
+
+--- What was to be sent when there was no session to send it to; the next prompt shows it.
+---@type string?
+local kept
 
 ---@return pi.prompt.State?
 local function here()
@@ -97,6 +102,15 @@ local function draw(state)
       virt_text_pos = 'overlay',
     })
   end
+  local below = {} ---@type [string, string][][]
+  for i, line in ipairs(require('pi.attach').lines(table.concat(lines, '\n'), state.session)) do
+    below[i] = { { line, 'PiAttachment' } }
+  end
+  state.images = #below
+  if #below > 0 then
+    local last = vim.api.nvim_buf_line_count(state.buf) - 1
+    vim.api.nvim_buf_set_extmark(state.buf, ns, last, 0, { virt_lines = below })
+  end
   local above = {} ---@type [string, string][][]
   for _, item in ipairs(state.queue) do
     local line = item.text:gsub('%s+', ' ')
@@ -122,7 +136,7 @@ end
 --- Grows the prompt with its text, up to part of the screen, and shrinks it again.
 ---@param state pi.prompt.State
 local function fit(state)
-  local lines = vim.api.nvim_buf_line_count(state.buf) + #state.queue
+  local lines = vim.api.nvim_buf_line_count(state.buf) + #state.queue + state.images
   local most = math.max(3, math.floor(vim.o.lines * 0.4))
   for _, win in ipairs(vim.fn.win_findbuf(state.buf)) do
     local least = require('pi.window').prompt_height()
@@ -263,6 +277,7 @@ local function sent(state, text, err, result)
   end
   state.talk_back = nil
   state.place, state.draft = nil, nil
+  require('pi.attach').clear(state.session)
   -- What was typed since stays.
   if vim.api.nvim_buf_is_valid(state.buf) and text_of(state) == text then
     set_text(state, { '' })
@@ -302,7 +317,7 @@ function M.send(how, state)
     how = how,
     again = state.talk_back ~= nil,
     context = context,
-    images = require('pi.context').images(text, state.session),
+    images = require('pi.attach').paths(text, state.session),
   }, function(err, result)
     sent(state, text, err, result)
   end)
@@ -450,10 +465,18 @@ function M.buffer(session)
   vim.bo[buf].modifiable = true
   vim.bo[buf].textwidth = 0
   vim.bo[buf].omnifunc = "v:lua.require'pi.complete'.omni"
-  state =
-    { session = session, buf = buf, history = {}, queue = {}, sending = false, loaded = false }
+  state = {
+    session = session,
+    buf = buf,
+    history = {},
+    queue = {},
+    sending = false,
+    loaded = false,
+    images = 0,
+  }
   states[session] = state
   attach_keys(buf)
+  require('pi.attach').watch_paste()
   local group = vim.api.nvim_create_augroup('pi.prompt.' .. buf, {})
   vim.api.nvim_create_autocmd({ 'TextChanged', 'TextChangedI', 'TextChangedP' }, {
     group = group,
@@ -487,11 +510,27 @@ function M.buffer(session)
   return buf
 end
 
+--- Keeps a text that could not be sent because nothing runs; it stands in the prompt that is shown next.
+---@param text string
+function M.keep(text)
+  local session = vim.t.pi_session
+  if session and states[session] then
+    M.prefill(session, text)
+    return
+  end
+  kept = kept and kept ~= text and (kept .. '\n\n' .. text) or text
+end
+
 --- Called when a window begins to show a prompt.
 ---@param session string
 function M.shown(session)
   local state = states[session]
   if state then
+    if kept then
+      local text = kept
+      kept = nil
+      M.prefill(session, text)
+    end
     load(state)
     fit(state)
     draw(state)
@@ -523,6 +562,35 @@ function M.prefill(session, text)
   local joined = old == '' and text or (old .. '\n\n' .. text)
   set_text(state, vim.split(joined, '\n'))
   keep_draft(state)
+end
+
+--- What stands in the prompt of a session.
+---@param session string
+---@return string?
+function M.text(session)
+  local state = states[session]
+  return state and vim.api.nvim_buf_is_valid(state.buf) and text_of(state) or nil
+end
+
+--- Puts another text in its place.
+---@param session string
+---@param text string
+function M.replace(session, text)
+  local state = states[session]
+  if state then
+    set_text(state, vim.split(text, '\n'))
+    keep_draft(state)
+  end
+end
+
+--- Draws a prompt anew: something beside its text changed.
+---@param session string
+function M.refresh(session)
+  local state = states[session]
+  if state then
+    draw(state)
+    fit(state)
+  end
 end
 
 M.ops = {}

@@ -25,8 +25,6 @@ local M = {}
 
 ---@type table<integer, boolean> buffers that show a review now
 local attached = {}
----@type table<string, boolean> files that were written: undoing that and saving is something core has to know
-local written = {}
 
 local ready = false
 
@@ -138,6 +136,9 @@ local function on_read(buf)
   if proposal and view == 'inline' then
     port.send({ view = 'changed', path = proposal.real })
     M.refresh(buf)
+  elseif not proposal and attached[buf] then
+    -- It has another name now.
+    M.detach(buf)
   end
 end
 
@@ -159,7 +160,7 @@ local function define_autocmds()
       if not path then
         return
       end
-      if attached[ev.buf] or written[path] then
+      if attached[ev.buf] or buffers.was_written(path) then
         port.send({ view = 'changed', path = path })
       end
     end,
@@ -322,6 +323,11 @@ function M.ops.text(op)
   split.text(op)
 end
 
+---@param op {id: integer, ok: boolean}
+function M.ops.taken(op)
+  proposal_view.taken(op.id, op.ok)
+end
+
 ---@param op {proposal: integer, hunk: integer, state: string, note: string?}
 function M.ops.decided(op)
   local proposal = state.get(op.proposal)
@@ -337,7 +343,7 @@ end
 ---@param op {path: string, by: string}
 function M.ops.written(op)
   prepare()
-  written[op.path] = true
+  buffers.mark_written(op.path)
   local buf = buffers.find(op.path)
   say.event('PiFileWritten', { path = op.path, buf = buf, by = op.by })
 end

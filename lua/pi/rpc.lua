@@ -89,7 +89,16 @@ function M.ops.reply(op)
   if not callback then
     return
   end
-  local result = op.json and vim.json.decode(op.json) or op.result
+  local result = op.result
+  if op.json then
+    -- The decoder has a limit on nesting of its own.
+    local ok, decoded = pcall(vim.json.decode, op.json)
+    if not ok then
+      callback('the answer is nested too deeply to be read: ' .. tostring(decoded), nil)
+      return
+    end
+    result = decoded
+  end
   if result == vim.NIL then
     result = nil
   end

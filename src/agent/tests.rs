@@ -242,11 +242,7 @@ impl RunHost for TestHost {
             provider: Arc::new(self.provider.clone()),
             request: Request {
                 model: Arc::new(Model::default()),
-                messages: state
-                    .stored
-                    .iter()
-                    .map(|message| (**message).clone())
-                    .collect(),
+                messages: state.stored.clone(),
                 options: RequestOptions::default(),
                 cancel: self.cancel.clone(),
             },

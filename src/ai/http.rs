@@ -118,6 +118,11 @@ pub enum HttpError {
         /// Cause.
         why: String,
     },
+    /// The proxy wants to know who asks. Its address comes without what it knows of us already.
+    #[error(
+        "the proxy {0} refused us without a (right) user and password; put them into its URL, http://user:password@host:port"
+    )]
+    ProxyLogin(String),
     /// Nothing came for too long.
     #[error("request timed out: {0}")]
     Timeout(String),
@@ -227,6 +232,9 @@ pub fn transport_error(error: &reqwest::Error, url: &Url, proxy: Option<&str>) -
     let lower = why.to_lowercase();
     if error.is_timeout() {
         return HttpError::Timeout(format!("no connection to {server}"));
+    }
+    if let Some(proxy) = proxy.filter(|_| lower.contains("proxy authorization required")) {
+        return HttpError::ProxyLogin(proxy.to_owned());
     }
     if lower.contains("certificate") || lower.contains("unknownissuer") {
         return HttpError::Certificate {

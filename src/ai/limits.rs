@@ -1,5 +1,7 @@
 //! How large a context is, how long an answer may be, how much of it may be thinking.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::message::{Block, Content, Message, StopReason, ToolDeclaration};
@@ -56,12 +58,12 @@ pub fn message_tokens(message: &Message) -> u64 {
 }
 
 /// Estimates the tokens of a request. The last usable answer's own count replaces everything before it.
-pub fn context_tokens(messages: &[Message], tools: &[ToolDeclaration]) -> u64 {
+pub fn context_tokens(messages: &[Arc<Message>], tools: &[ToolDeclaration]) -> u64 {
     let counted = messages
         .iter()
         .enumerate()
         .rev()
-        .find_map(|(at, message)| match message {
+        .find_map(|(at, message)| match &**message {
             Message::Assistant(answer) => {
                 let usable = !matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted);
                 let tokens = answer.usage.total_tokens;
@@ -78,7 +80,7 @@ pub fn context_tokens(messages: &[Message], tools: &[ToolDeclaration]) -> u64 {
             + messages
                 .iter()
                 .skip(at + 1)
-                .map(message_tokens)
+                .map(|message| message_tokens(message))
                 .sum::<u64>();
     }
     let declared = if tools.is_empty() {
@@ -86,7 +88,8 @@ pub fn context_tokens(messages: &[Message], tools: &[ToolDeclaration]) -> u64 {
     } else {
         serde_json::to_string(tools).map_or(0, |text| utf16_len(&text))
     };
-    messages.iter().map(message_tokens).sum::<u64>() + tokens_of_chars(declared)
+    let all = messages.iter().map(|message| message_tokens(message));
+    all.sum::<u64>() + tokens_of_chars(declared)
 }
 
 /// Returns the output limit to send, so that prompt and answer fit the window.

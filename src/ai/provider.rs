@@ -32,7 +32,7 @@ pub struct Request {
     /// The model to ask.
     pub model: Arc<Model>,
     /// The projected conversation, already converted to the roles system, user, assistant and toolResult.
-    pub messages: Vec<Message>,
+    pub messages: Vec<Arc<Message>>,
     /// The rest.
     pub options: RequestOptions,
     /// Ends the request.

@@ -3,6 +3,7 @@
 
 pub(crate) mod anthropic;
 pub(crate) mod assembly;
+pub(crate) mod conversation;
 pub(crate) mod driver;
 pub(crate) mod google;
 pub(crate) mod openai_chat;
@@ -11,15 +12,18 @@ pub mod scripted;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use reqwest::header::HeaderMap;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
 
-use super::message::{AssistantMessage, ToolDeclaration};
+use super::message::ToolDeclaration;
 use super::model::{Model, ThinkingLevel};
 use super::provider::{Request, RequestOptions};
 use super::sse::SseEvent;
 use super::{json, limits, transcript};
 use assembly::{Assembly, Step};
+use conversation::{Conversation, Kept};
 
 /// Wire APIs this version speaks.
 pub const APIS: [&str; 4] = [
@@ -29,15 +33,45 @@ pub const APIS: [&str; 4] = [
     "google-generative-ai",
 ];
 
+/// Room for the members of a body beside the conversation: system prompt and tools, mostly.
+const MEMBERS_SIZE: usize = 32 << 10;
+
 /// What is sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Body {
     /// Path and query after the base URL.
     pub(crate) path: String,
     /// Headers of this API, lower-case names. They yield to configured ones.
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// The JSON.
+    /// The members of the JSON. The one that holds the conversation is in its place here and without value.
     pub(crate) json: Map<String, Value>,
+    /// The member that holds the conversation.
+    pub(crate) member: &'static str,
+    /// The conversation.
+    pub(crate) conversation: Conversation,
+}
+
+impl Body {
+    /// Returns the bytes to send.
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut bytes = Vec::with_capacity(self.conversation.len() + MEMBERS_SIZE);
+        serde_json::to_writer(&mut bytes, self)?;
+        Ok(bytes)
+    }
+}
+
+impl Serialize for Body {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in &self.json {
+            if key == self.member {
+                map.serialize_entry(key, &self.conversation)?;
+            } else {
+                map.serialize_entry(key, value)?;
+            }
+        }
+        map.end()
+    }
 }
 
 /// One request as a wire API sees it.
@@ -50,7 +84,9 @@ pub(crate) struct Call {
     /// The level after clamping to what the model has.
     pub(crate) level: ThinkingLevel,
     /// The conversation.
-    pub(crate) messages: Vec<super::message::Message>,
+    pub(crate) messages: Vec<Arc<super::message::Message>>,
+    /// What earlier requests of the session were converted to.
+    pub(crate) kept: Arc<Mutex<Kept>>,
     /// Send no tool strictly (a server refused the compiled schemas).
     pub(crate) plain_tools: bool,
     /// `none`, `short` or `long`.
@@ -82,6 +118,7 @@ impl Call {
             level: request.model.clamp_level(request.options.thinking),
             options: request.options.clone(),
             messages: request.messages.clone(),
+            kept: Arc::default(),
             plain_tools: false,
             retention,
         }
@@ -181,12 +218,12 @@ impl Call {
         }
     }
 
-    /// Prepares the conversation under an API's rule for call ids.
-    pub(crate) fn transcript(
-        &self,
-        rename: impl Fn(&str, &AssistantMessage) -> String,
-    ) -> transcript::Transcript {
-        transcript::prepare(&self.messages, &self.model, rename)
+    /// The whole system prompt, and the tools on offer.
+    pub(crate) fn system(&self) -> (String, Vec<ToolDeclaration>) {
+        let messages = self.messages.iter().map(|message| &**message);
+        let system = transcript::system::replay(messages).unwrap_or_default();
+        let prompt = transcript::system::rendered(&system);
+        (prompt, system.tools_added.unwrap_or_default())
     }
 }
 

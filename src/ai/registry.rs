@@ -1,6 +1,6 @@
 //! All models there are, which of them can be used, and the one [`Provider`] that answers for all of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use super::http::{self, EnvLookup, HttpError, HttpSettings};
 use super::model::Model;
 use super::models_json::{self, Overlay, ProviderConfig};
 use super::provider::{EventStream, Provider, Request};
+use super::providers::conversation::Kept;
 use super::providers::{APIS, Call, driver};
 
 /// The models of one agent folder. Cheap to clone; clones share everything.
@@ -38,7 +39,14 @@ pub(crate) struct Services {
     settings: RwLock<HttpSettings>,
     client: Mutex<Option<Client>>,
     plain_tools: Mutex<HashSet<String>>,
+    kept: Mutex<VecDeque<KeptSession>>,
 }
+
+/// A session id and what its conversation was converted to.
+type KeptSession = (String, Arc<Mutex<Kept>>);
+
+/// So many sessions' converted conversations are kept, each about as large as its requests.
+const KEPT_SESSIONS: usize = 2;
 
 /// What the program added to the files' models.
 #[derive(Default)]
@@ -63,6 +71,7 @@ impl ModelRegistry {
                 settings: RwLock::default(),
                 client: Mutex::default(),
                 plain_tools: Mutex::default(),
+                kept: Mutex::default(),
             }),
         };
         registry.reload();
@@ -348,6 +357,23 @@ impl Services {
             .get("headers")
             .and_then(Value::as_object);
         credentials::resolve(sources, &request.model, headers).await
+    }
+
+    /// What earlier requests of the session were converted to; nothing for one that no cache shall know.
+    pub(crate) fn kept(&self, request: &Request) -> Arc<Mutex<Kept>> {
+        let options = &request.options;
+        let once = options.cache_retention.as_deref() == Some("none");
+        let Some(session) = options.session_id.as_ref().filter(|_| !once) else {
+            return Arc::default();
+        };
+        let mut all = self.kept.lock();
+        let at = all.iter().position(|(id, _)| id == session);
+        let entry = at.and_then(|at| all.remove(at));
+        let entry = entry.unwrap_or_else(|| (session.clone(), Arc::default()));
+        let kept = Arc::clone(&entry.1);
+        all.push_front(entry);
+        all.truncate(KEPT_SESSIONS);
+        kept
     }
 
     /// Whether a server refused the strict schemas of this session before.

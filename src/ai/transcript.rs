@@ -2,13 +2,13 @@
 //!
 //! The steps are the same for every wire API; only the rule for ids of tool calls differs, so it is an argument.
 
-use std::collections::{HashMap, HashSet};
+pub mod system;
 
-use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::message::{
-    AssistantMessage, Block, Content, Message, StopReason, SystemMessage, TextBlock,
-    ToolDeclaration, ToolResultMessage,
+    AssistantMessage, Block, Content, Message, StopReason, TextBlock, ToolResultMessage,
 };
 use super::model::Model;
 
@@ -16,96 +16,42 @@ const IMAGE_OMITTED: &str = "(image omitted: model does not support images)";
 const TOOL_IMAGE_OMITTED: &str = "(tool image omitted: model does not support images)";
 const NO_RESULT: &str = "No result provided";
 
-/// A conversation as the converters of the wire APIs take it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Transcript {
-    /// The whole system prompt.
-    pub(crate) system: String,
-    /// Tools on offer.
-    pub(crate) tools: Vec<ToolDeclaration>,
-    /// User, assistant and tool-result messages.
-    pub(crate) messages: Vec<Message>,
-}
-
-/// Folds all system messages into the effective prompt and the tools on offer.
-pub fn fold_system(messages: &[Message]) -> (String, Vec<ToolDeclaration>) {
-    let mut texts: Vec<String> = Vec::new();
-    let mut sections: Map<String, Value> = Map::new();
-    let mut tools: Vec<ToolDeclaration> = Vec::new();
-    let systems = messages.iter().filter_map(|message| match message {
-        Message::System(system) => Some(system),
-        _ => None,
-    });
-    for system in systems {
-        texts.push(system.content.text("\n\n"));
-        for (name, value) in system.sections.iter().flatten() {
-            sections.insert(name.clone(), value.clone());
-        }
-        fold_tools(system, &mut tools);
-    }
-    let current = sections
-        .values()
-        .filter_map(Value::as_str)
-        .map(str::to_owned);
-    let parts: Vec<String> = texts
-        .into_iter()
-        .chain(current)
-        .filter(|part| !part.is_empty())
-        .collect();
-    (parts.join("\n\n"), tools)
-}
-
-fn fold_tools(system: &SystemMessage, tools: &mut Vec<ToolDeclaration>) {
-    for removed in system.tools_removed.iter().flatten() {
-        tools.retain(|tool| tool.name != removed.name);
-    }
-    for added in system.tools_added.iter().flatten() {
-        match tools.iter_mut().find(|tool| tool.name == added.name) {
-            Some(tool) => *tool = added.clone(),
-            None => tools.push(added.clone()),
-        }
-    }
-}
-
 /// Whether a message was made by exactly this model over this API.
 pub(crate) fn same_model(answer: &AssistantMessage, model: &Model) -> bool {
     answer.provider == model.provider && answer.api == model.api && answer.model == model.id
 }
 
-/// Prepares `messages` for `model`. `rename` gives the id a foreign tool call has there.
+/// Prepares user, assistant and tool-result messages for `model`; others are left out. `rename` gives the id a foreign
+/// tool call has there.
 pub(crate) fn prepare(
-    messages: &[Message],
+    messages: &[Arc<Message>],
     model: &Model,
-    rename: impl Fn(&str, &AssistantMessage) -> String,
-) -> Transcript {
-    let (system, tools) = fold_system(messages);
-    let mut out = Transcript {
-        system,
-        tools,
-        messages: Vec::new(),
-    };
+    rename: &dyn Fn(&str, &AssistantMessage) -> String,
+) -> Vec<Message> {
+    let mut out = Vec::new();
     let mut renamed: HashMap<String, String> = HashMap::new();
     let mut open = OpenCalls::default();
     for message in messages {
-        match message {
+        match &**message {
             Message::User(user) => {
-                open.settle(&mut out.messages);
+                open.settle(&mut out);
                 let mut user = user.clone();
                 if !model.reads_images()
                     && let Content::Blocks(blocks) = user.content
                 {
                     user.content = Content::Blocks(without_images(blocks, IMAGE_OMITTED));
                 }
-                out.messages.push(Message::User(user));
+                out.push(Message::User(user));
             }
             Message::Assistant(answer) => {
-                open.settle(&mut out.messages);
+                open.settle(&mut out);
                 if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) {
                     continue;
                 }
-                let answer = convert_answer(answer, model, &rename, &mut renamed);
+                renamed.clear();
+                let answer = convert_answer(answer, model, rename, &mut renamed);
                 open.remember(&answer);
-                out.messages.push(Message::Assistant(answer));
+                out.push(Message::Assistant(answer));
             }
             Message::ToolResult(result) => {
                 let mut result = result.clone();
@@ -116,13 +62,13 @@ pub(crate) fn prepare(
                     result.content = without_images(result.content, TOOL_IMAGE_OMITTED);
                 }
                 if open.answer(&result.tool_call_id) {
-                    out.messages.push(Message::ToolResult(result));
+                    out.push(Message::ToolResult(result));
                 }
             }
             _ => {}
         }
     }
-    open.settle(&mut out.messages);
+    open.settle(&mut out);
     out
 }
 
@@ -168,7 +114,7 @@ impl OpenCalls {
 fn convert_answer(
     answer: &AssistantMessage,
     model: &Model,
-    rename: &impl Fn(&str, &AssistantMessage) -> String,
+    rename: &dyn Fn(&str, &AssistantMessage) -> String,
     renamed: &mut HashMap<String, String>,
 ) -> AssistantMessage {
     let same = same_model(answer, model);

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::flags::{FLAGS, Flag, GROUPS, Takes};
+use pi_nvim::files::agent_dir::Places;
 
 /// Shells with completions.
 pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
@@ -59,6 +60,26 @@ pub(crate) fn help() -> String {
     out.push_str("\nEnvironment:\n");
     for (name, meaning) in ENVIRONMENT {
         let _ = writeln!(out, "  {name:<34}{meaning}");
+    }
+    out
+}
+
+/// Returns the text of `--version`; a long one names the folders in use.
+pub(crate) fn version(long: bool) -> String {
+    let mut out = format!("{}\n", env!("CARGO_PKG_VERSION"));
+    if long {
+        let cwd = std::env::current_dir().unwrap_or_default();
+        let places = Places::from_env(|name| std::env::var_os(name), &cwd);
+        let _ = writeln!(
+            out,
+            "settings, keys, sessions: {}",
+            places.agent_dir.display()
+        );
+        let _ = writeln!(
+            out,
+            "log, commit records, drafts: {}",
+            places.state_dir.display()
+        );
     }
     out
 }

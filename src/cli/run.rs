@@ -58,7 +58,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 fn act(cli: &Cli) -> Option<ExitCode> {
     match cli.action.as_ref()? {
         Action::Help => say::out(&docs::help()),
-        Action::Version => say::out(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
+        Action::Version => say::out(&docs::version(cli.verbose)),
         Action::Completions(shell) => say::out(&docs::completions(shell)),
         Action::Man => say::out(&docs::man()),
         Action::ListModels(_) | Action::AuthCheck | Action::Export(_) => {

@@ -7,8 +7,7 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use crate::ai::{Content, Message, SystemMessage};
-use crate::resources::system_prompt::Sections;
+use crate::ai::Message;
 
 /// One handler of one extension.
 #[async_trait]
@@ -466,28 +465,6 @@ fn is_system(message: &Value) -> bool {
 /// Returns one system message with the state that all of them lead to.
 fn fold_system(messages: &[Value]) -> Option<Value> {
     let messages: Vec<Message> = messages.iter().cloned().map(Message::from_value).collect();
-    let systems: Vec<&SystemMessage> = messages
-        .iter()
-        .filter_map(|message| match message {
-            Message::System(system) => Some(system),
-            _ => None,
-        })
-        .collect();
-    let first = systems.first()?;
-    let texts: Vec<String> = systems
-        .iter()
-        .map(|it| it.content.text("\n"))
-        .filter(|it| !it.is_empty())
-        .collect();
-    let sections = Sections::replay(systems.iter().copied()).into_map();
-    let (_, tools) = crate::ai::transcript::fold_system(&messages);
-    let folded = SystemMessage {
-        content: Content::Text(texts.join("\n\n")),
-        sections: (!sections.is_empty()).then_some(sections),
-        tools_added: (!tools.is_empty()).then_some(tools),
-        timestamp: first.timestamp,
-        extra: Map::new(),
-        ..SystemMessage::default()
-    };
+    let folded = crate::ai::transcript::system::replay(&messages)?;
     Some(Message::System(folded).to_value())
 }

@@ -356,8 +356,8 @@ impl Hooks for Host {
         read::tool_result(&composed.result, outcome)
     }
 
-    async fn context(&self, messages: &[Message]) -> Option<Vec<Message>> {
-        let before: Vec<Value> = messages.iter().map(Message::to_value).collect();
+    async fn context(&self, messages: &[Arc<Message>]) -> Option<Vec<Message>> {
+        let before: Vec<Value> = messages.iter().map(|it| it.to_value()).collect();
         let mut now = Value::Array(before.clone());
         for event in ["context", "context_with_system"] {
             if self.wants(event) {

@@ -67,12 +67,13 @@ impl StateDir {
     }
 
     /// Removes the oldest files until the rest is within limits of size and age. Meant for the start of the program; what
-    /// cannot be removed stays.
+    /// cannot be removed stays. Age counts from the newest file: a clock that was set far ahead makes nothing old.
     pub fn trim(&self, max_bytes: u64, max_age: Duration) {
         let mut files = Vec::new();
         collect(&self.root, &mut files);
         files.sort_by_key(|(modified, _, _)| std::cmp::Reverse(*modified));
-        let now = SystemTime::now();
+        let newest = files.first().map(|(modified, _, _)| *modified);
+        let now = SystemTime::now().min(newest.unwrap_or(SystemTime::UNIX_EPOCH));
         let mut total = 0;
         for (modified, len, path) in files {
             total += len;
@@ -114,10 +115,13 @@ impl StateDir {
     pub fn keep(&self, bytes: &[u8], flush: Flush) -> io::Result<String> {
         let name = fingerprint(bytes);
         let path = self.root.join(shelved(&name));
-        if !path.is_file() {
-            make_private(path.parent().unwrap_or(&self.root))?;
-            write_private(&path, bytes, flush)?;
+        // What a power cut left of an earlier one is written anew; a whole one is as young as its last use.
+        let is_kept = fs::read(&path).is_ok_and(|kept| kept == bytes);
+        if is_kept && touch(&path).is_ok() {
+            return Ok(name);
         }
+        make_private(path.parent().unwrap_or(&self.root))?;
+        write_private(&path, bytes, flush)?;
         Ok(name)
     }
 
@@ -126,6 +130,10 @@ impl StateDir {
         let bytes = fs::read(self.root.join(shelved(name))).ok()?;
         (fingerprint(&bytes) == name).then_some(bytes)
     }
+}
+
+fn touch(path: &Path) -> io::Result<()> {
+    fs::File::open(path)?.set_modified(SystemTime::now())
 }
 
 fn make_private(folder: &Path) -> io::Result<()> {
@@ -183,7 +191,10 @@ mod tests {
             file.set_modified(then).unwrap();
         }
         let left = || ["a", "b/c", "d"].map(|name| state.read(name).unwrap().is_some());
+        // Two hours before the newest is not yet too old; one hour is.
         state.trim(1_000, Duration::from_secs(9_000));
+        assert_eq!(left(), [true, true, true]);
+        state.trim(1_000, Duration::from_secs(5_000));
         assert_eq!(left(), [false, true, true]);
         state.trim(6, Duration::from_secs(9_000));
         assert_eq!(left(), [false, false, true]);
@@ -196,6 +207,23 @@ mod tests {
         let name = state.keep(b"text", Flush::Data).unwrap();
         fs::write(state.root().join(shelved(&name)), b"tex").unwrap();
         assert_eq!(state.kept(&name), None);
+        // Kept once more, it is whole again.
+        state.keep(b"text", Flush::Data).unwrap();
+        assert_eq!(state.kept(&name).as_deref(), Some(&b"text"[..]));
+    }
+
+    #[test]
+    fn a_text_in_use_does_not_grow_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let name = state.keep(b"text", Flush::Never).unwrap();
+        let file = fs::File::open(dir.path().join(shelved(&name))).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(9_000))
+            .unwrap();
+        state.keep(b"text", Flush::Never).unwrap();
+        state.write("newest", b"").unwrap();
+        state.trim(1_000, Duration::from_secs(3_600));
+        assert!(state.kept(&name).is_some());
     }
 
     #[test]

@@ -171,14 +171,39 @@ impl Settings {
                 path: self.project.path.clone(),
             });
         }
+        self.hold(scope, key, value);
+        self.write(scope)
+    }
+
+    /// Sets a key in memory only: in force at once, and in the file with the next [`Settings::write`].
+    pub fn hold(&mut self, scope: Scope, key: &[&str], value: Value) {
         let state = self.state_mut(scope);
         put(&mut state.values, key, value.clone());
         let key: Vec<String> = key.iter().map(|&part| part.to_owned()).collect();
         state.pending.retain(|(other, _)| *other != key);
         state.pending.push((key, value));
-        let written = state.write();
         self.merge();
-        written
+    }
+
+    /// Writes what is held. Blocking, for at most a fifth of a second: a caller with a lock writes a copy and then takes
+    /// over with [`Settings::written`] what that did.
+    ///
+    /// # Errors
+    /// Why the file was not written.
+    pub fn write(&mut self, scope: Scope) -> Result<(), SettingsError> {
+        self.state_mut(scope).write()
+    }
+
+    /// Takes over that a copy of these settings was written, of which `held` was what it held.
+    pub fn written(&mut self, scope: Scope, held: &[(Vec<String>, Value)]) {
+        let state = self.state_mut(scope);
+        state.pending.retain(|pair| !held.contains(pair));
+        state.error = None;
+    }
+
+    /// What is set here and not in the file.
+    pub fn held(&self, scope: Scope) -> &[(Vec<String>, Value)] {
+        &self.state(scope).pending
     }
 
     fn state(&self, scope: Scope) -> &ScopeState {

@@ -125,7 +125,11 @@ struct State {
     grants: policy::Grants,
     entries: BTreeMap<ProposalId, Entry>,
     log: Vec<act::LogItem>,
+    /// Files that are being looked at because they changed; an undo waits for what these find.
+    looks: Vec<undo::Look>,
     questions: BTreeMap<u64, approve::Question>,
+    /// The person knows that the state folder cannot be written.
+    state_trouble_told: bool,
     listeners: Vec<mpsc::UnboundedSender<ReviewEvent>>,
     next_id: u64,
     next_hunk: u64,
@@ -155,7 +159,9 @@ impl Gate {
                     grants: policy::Grants::default(),
                     entries: BTreeMap::new(),
                     log: Vec::new(),
+                    looks: Vec::new(),
                     questions: BTreeMap::new(),
+                    state_trouble_told: false,
                     listeners: Vec::new(),
                     next_id: 0,
                     next_hunk: 0,

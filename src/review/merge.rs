@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::hunks::{Replacement, Span, apply, diff_lines};
+use super::hunks::{Replacement, Span, apply, diff_lines, lines};
 
 /// How a text moved away from its base.
 pub struct Moved {
@@ -189,10 +189,33 @@ impl Moved {
     }
 }
 
+/// Makes the change from a base to an edited text in what became of the base. `None` when they are in conflict.
+pub fn carry_over(base: &[u8], edited: &[u8], current: &[u8]) -> Option<Vec<u8>> {
+    let (base, edited, current) = (lines(base), lines(edited), lines(current));
+    let moved = Moved::between(&base, &current);
+    let changes: Vec<(Span, Vec<Vec<u8>>)> = diff_lines(&base, &edited)
+        .into_iter()
+        .map(|span| {
+            let part = edited.get(span.new.clone()).unwrap_or_default();
+            let new = part.iter().map(|line| line.to_vec()).collect();
+            (span, new)
+        })
+        .collect();
+    let replacements: Option<Vec<Replacement<'_>>> = changes
+        .iter()
+        .map(|(span, new)| {
+            let start = moved.locate(&span.old, new)?;
+            let old = start..start + span.old.len();
+            Some(Replacement { old, new })
+        })
+        .collect();
+    Some(apply(&current, &replacements?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::hunks::{self, lines};
+    use crate::review::hunks;
     use proptest::prelude::*;
 
     fn owned(lines: &[&[u8]]) -> Vec<Vec<u8>> {
@@ -250,6 +273,17 @@ mod tests {
         check("a\nb\n", "a\nnew\nb\n", "a\nmine\nb\n", "a\nmine\nb\n", 1);
         check("a\nb\nc\n", "C\n", "a\nx\nb\nc\n", "a\nx\nb\nc\n", 1);
         check("", "new\n", "mine\n", "mine\n", 1);
+    }
+
+    #[test]
+    fn an_edit_is_carried_over_or_refused() {
+        let check = |current: &str, expected: Option<&str>| {
+            let text = carry_over(b"a\nb\nc\n", b"a\nB\nc\n", current.as_bytes());
+            assert_eq!(text.as_deref(), expected.map(str::as_bytes));
+        };
+        check("a\nb\nc\n", Some("a\nB\nc\n"));
+        check("0\na\nb\nc\n", Some("0\na\nB\nc\n"));
+        check("a\nx\nc\n", None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::agent::ToolOutput;
 use crate::ai::Block;
-use crate::files::replace::Flush;
+use crate::files::replace::{Flush, sweep};
 use crate::files::state::{StateDir, fingerprint};
 use crate::workspace::{FileState, Origin};
 
@@ -124,6 +124,10 @@ impl Records {
     pub fn look_up(&self, session: &str, call_id: &str) -> Option<ToolOutput> {
         let record = self.read(session, call_id)?;
         let path = &record.path_given;
+        if record.done.is_none() {
+            // Killed in the middle: what was to become the file may still lie beside it.
+            sweep(record.path.parent().unwrap_or(Path::new("/")));
+        }
         let now = match std::fs::read(&record.path) {
             Ok(bytes) => Some(fingerprint(&bytes)),
             Err(_) => None,

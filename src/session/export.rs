@@ -13,7 +13,8 @@ impl Session {
     /// Returns the active branch as a session file: every entry of the path, chained anew.
     pub fn export_jsonl(&mut self) -> String {
         let mut out = String::new();
-        self.export_lines(|line| {
+        let now = self.now_ms();
+        self.export_lines(now, |line| {
             out.push_str(line);
             out.push('\n');
             Ok(())
@@ -28,15 +29,15 @@ impl Session {
     /// # Errors
     /// [`StoreError::Write`].
     pub fn export_jsonl_to(&mut self, path: &Path) -> Result<(), StoreError> {
-        use std::io::Write as _;
-        let failed = |source| StoreError::Write {
-            path: path.to_owned(),
-            source,
-        };
-        let mut out = std::io::BufWriter::new(disk::export_file(path).map_err(failed)?);
-        self.export_lines(|line| writeln!(out, "{line}"))
-            .map_err(failed)?;
-        out.flush().map_err(failed)
+        let now = self.now_ms();
+        self.write_jsonl(now, path)
+    }
+
+    /// As [`Session::export_jsonl_to`], with the time that the header carries.
+    pub(crate) fn write_jsonl(&self, now_ms: i64, path: &Path) -> Result<(), StoreError> {
+        disk::export(path, |out| {
+            self.export_lines(now_ms, |line| writeln!(out, "{line}"))
+        })
     }
 
     /// Returns the whole session as one HTML page.
@@ -52,14 +53,7 @@ impl Session {
     /// # Errors
     /// [`StoreError::Write`].
     pub fn export_html_to(&self, path: &Path) -> Result<(), StoreError> {
-        use std::io::Write as _;
-        let failed = |source| StoreError::Write {
-            path: path.to_owned(),
-            source,
-        };
-        let mut out = std::io::BufWriter::new(disk::export_file(path).map_err(failed)?);
-        html::write(self, &mut out).map_err(failed)?;
-        out.flush().map_err(failed)
+        disk::export(path, |out| html::write(self, out))
     }
 
     /// Returns the name of the page when the person gives none.
@@ -70,16 +64,17 @@ impl Session {
     }
 
     /// Returns the name of the JSONL file when the person gives none.
-    pub fn jsonl_name(&mut self) -> String {
-        let time = iso_time(self.now_ms()).replace([':', '.'], "-");
+    pub fn jsonl_name(now_ms: i64) -> String {
+        let time = iso_time(now_ms).replace([':', '.'], "-");
         format!("session-{time}.jsonl")
     }
 
     fn export_lines(
-        &mut self,
+        &self,
+        now_ms: i64,
         mut write: impl FnMut(&str) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        let now = iso_time(self.now_ms());
+        let now = iso_time(now_ms);
         let header = Header::new(self.id_text(), &now, &self.cwd().to_string_lossy(), None);
         write(&header.line())?;
         let mut parent: Option<EntryId> = None;

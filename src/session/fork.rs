@@ -93,18 +93,23 @@ impl Session {
 
     /// As [`Session::fork_candidates`], one at a time.
     pub(crate) fn fork_candidates_iter(&self) -> impl Iterator<Item = (EntryId, String)> {
+        self.user_texts()
+            .filter(|(_, text)| !text.trim().is_empty())
+    }
+
+    /// Texts of all user messages in file order. Only those are loaded.
+    pub(crate) fn user_texts(&self) -> impl Iterator<Item = (EntryId, String)> {
         let is_user = |pos: &Pos| {
             self.facts(*pos)
                 .is_some_and(|facts| facts.is_message(Role::User))
         };
-        let texts = self.positions().filter(is_user).filter_map(|pos| {
+        self.positions().filter(is_user).filter_map(|pos| {
             let entry = self.entry(pos)?;
             match entry.message()? {
                 Message::User(message) => Some((entry.id().clone(), message.content.text(""))),
                 _ => None,
             }
-        });
-        texts.filter(|(_, text)| !text.trim().is_empty())
+        })
     }
 
     /// Compaction boundaries that named a label: the label stays behind, so the next kept entry takes its place.

@@ -64,9 +64,26 @@ pub struct Item {
     pub facts: Facts,
     /// Its messages after context edits; none for entries that the model does not see.
     pub messages: Vec<Arc<Message>>,
+    /// The same in the roles that providers take. Made once, so that every request holds the same ones: providers keep
+    /// what they made of a message as long as it is the same.
+    sent: Vec<Arc<Message>>,
 }
 
 impl Item {
+    fn new(pos: Pos, id: EntryId, facts: Facts, messages: Vec<Arc<Message>>) -> Self {
+        Self {
+            pos,
+            id,
+            facts,
+            sent: messages.iter().filter_map(llm::shared).collect(),
+            messages,
+        }
+    }
+
+    fn replace(&mut self, messages: Vec<Arc<Message>>) {
+        *self = Self::new(self.pos, self.id.clone(), self.facts, messages);
+    }
+
     /// Returns the estimated tokens of the item's messages.
     pub fn tokens(&self) -> u64 {
         self.messages
@@ -163,12 +180,7 @@ impl Context {
             None => Vec::new(),
         };
         self.places.insert(id.clone(), at);
-        self.items.push(Item {
-            pos,
-            id,
-            facts,
-            messages,
-        });
+        self.items.push(Item::new(pos, id, facts, messages));
         if facts.kind == Kind::ContextEdit
             && let Some(entry) = entry
         {
@@ -189,7 +201,7 @@ impl Context {
         if let Some((at, item)) = at.and_then(|at| Some((at, self.items.get_mut(at)?)))
             && let Some(entry) = entries.entry(item.pos)
         {
-            item.messages = messages::of_entry(&entry, at == 0, Some(&replacement));
+            item.replace(messages::of_entry(&entry, at == 0, Some(&replacement)));
         }
         self.edits.insert(target, replacement);
     }
@@ -262,9 +274,13 @@ impl Context {
         values.flatten().collect()
     }
 
-    /// Returns the messages as a model gets them.
-    pub fn llm_messages(&self) -> Vec<Message> {
-        llm::convert(self.messages().map(|message| &**message))
+    /// Returns the messages as a model gets them: the same ones with every call.
+    pub fn llm_messages(&self) -> Vec<Arc<Message>> {
+        self.items
+            .iter()
+            .flat_map(|item| &item.sent)
+            .cloned()
+            .collect()
     }
 
     /// Returns the model that the branch implies.

@@ -134,6 +134,11 @@ impl CountedUsage {
 }
 
 impl Stats {
+    /// Number of entries that were looked at.
+    pub(super) fn counted(&self) -> usize {
+        self.entries
+    }
+
     /// Counts the entries that came since the last call.
     pub(super) fn catch_up(&mut self, session: &Session) {
         let from = Pos::try_from(self.entries).unwrap_or(Pos::MAX);

@@ -12,11 +12,13 @@ mod header;
 pub(crate) mod load;
 mod migrate;
 mod open;
+mod snapshot;
 mod stamps;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -30,6 +32,7 @@ pub use self::append::{CompactionEntry, SummaryEntry};
 pub use self::header::{Header, is_valid_id};
 pub use self::open::Start;
 pub(crate) use self::open::migrated;
+pub use self::snapshot::Snapshot;
 pub use self::stamps::{Stamps, SystemStamps};
 
 /// Why an operation on a session was refused. Nothing has changed then.
@@ -151,7 +154,7 @@ enum Place {
 /// No position: the parent of a root.
 const NONE: Pos = Pos::MAX;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot {
     id: EntryId,
     parent: Pos,
@@ -188,7 +191,21 @@ pub struct Session {
     stamps: Box<dyn Stamps>,
     /// Path and context of the leaf, made at the first question and carried on by appends.
     cache: Mutex<Option<Cache>>,
-    stats: Mutex<Stats>,
+    /// Counts of what was looked at so far, shared with snapshots.
+    stats: Arc<Mutex<Stats>>,
+    /// Which reading of a file gave the positions: another number, other positions.
+    load: Load,
+}
+
+/// One reading of a session file; no two are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load(u64);
+
+impl Load {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 struct Cache {
@@ -394,10 +411,23 @@ impl Session {
 
     /// Returns counts over all entries. Each entry is counted once; later calls look only at what is new.
     pub fn stats(&self) -> Stats {
-        let mut stats = std::mem::take(&mut *self.stats.lock());
+        let mut stats = self.stats.lock().clone();
         stats.catch_up(self);
-        self.stats.lock().clone_from(&stats);
+        let mut kept = self.stats.lock();
+        if kept.counted() < stats.counted() {
+            kept.clone_from(&stats);
+        }
         stats
+    }
+
+    /// Number of entries that [`Session::stats`] has still to look at.
+    pub(crate) fn uncounted(&self) -> usize {
+        self.len().saturating_sub(self.stats.lock().counted())
+    }
+
+    /// Which reading of the file gave the positions.
+    pub(crate) fn load(&self) -> Load {
+        self.load
     }
 
     /// Returns the context of any entry.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::projection::{Entries, Pos};
-use super::store::Session;
+use super::store::{Load, Session};
 use super::tree::{Seen, Tree};
 use crate::entry::{Ended, EntryId, Facts, Kind, Role};
 
@@ -163,8 +163,10 @@ pub struct TreeView {
     total: usize,
     on_path: Seen,
     leaf: Option<Pos>,
-    /// Lower-case texts for searching, made at the first search.
+    /// Lower-case heads of texts for searching, made at the first search and kept: each entry is read once.
     haystacks: Vec<Option<Box<str>>>,
+    /// The reading of the file that the texts belong to.
+    load: Option<Load>,
 }
 
 impl TreeView {
@@ -218,11 +220,32 @@ impl TreeView {
         for pos in session.path() {
             self.on_path.insert(pos);
         }
-        self.search_texts(session);
+        self.read_texts(session, usize::MAX);
         let tree = session.tree();
         self.lay_out(session, &tree);
         self.indent();
         self.fold(session);
+    }
+
+    /// Reads texts that a search looks at, of at most so many entries; returns how many it read, none when all are known
+    /// or nothing is searched. For a long session a caller asks again and again before [`TreeView::refresh`], and lets
+    /// others at the session in between.
+    pub fn read_texts(&mut self, session: &Session, at_most: usize) -> usize {
+        if self.load != Some(session.load()) {
+            self.load = Some(session.load());
+            self.haystacks = Vec::new();
+        }
+        if self.query.is_empty() {
+            return 0;
+        }
+        let known = self.haystacks.len();
+        for pos in session.positions().skip(known).take(at_most) {
+            let text = session
+                .entry(pos)
+                .map(|entry| text::haystack(&entry).into_boxed_str());
+            self.haystacks.push(text);
+        }
+        self.haystacks.len() - known
     }
 
     /// Number of rows.
@@ -414,19 +437,6 @@ impl TreeView {
         self.query
             .iter()
             .all(|word| text.contains(word) || label.contains(word))
-    }
-
-    fn search_texts(&mut self, session: &Session) {
-        if self.query.is_empty() {
-            self.haystacks = Vec::new();
-            return;
-        }
-        for pos in session.positions().skip(self.haystacks.len()) {
-            let text = session
-                .entry(pos)
-                .map(|entry| text::haystack(&entry).into_boxed_str());
-            self.haystacks.push(text);
-        }
     }
 
     /// Visible nodes depth first; each hangs under its nearest visible ancestor. Of children the one towards the leaf

@@ -2,15 +2,15 @@
 //!
 //! Entry points: [`DiskWorkspace`], [`real_path`]. Everything that may block runs on a blocking thread.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
 use super::{Commit, CommitOutcome, FileState, Origin, Workspace};
-use crate::files::replace::{self, Options};
+use crate::files::replace::{self, Only, Options, Replaced, Stamp};
 
 /// Files as they are on disk.
 #[derive(Clone, Debug, Default)]
@@ -58,21 +58,56 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         .map_err(io::Error::other)
 }
 
+/// Files above this are not taken into memory, several times over, to be changed.
+const MAX_BYTES: u64 = 512 * 1024 * 1024;
+
 /// Reads a file from disk. Only regular files have a state; a missing one is [`Origin::Missing`].
 ///
 /// # Errors
-/// `EISDIR` for a folder, `ENOTDIR` below a file, and whatever else reading says.
+/// `EISDIR` for a folder, `ENOTDIR` below a file, `EFBIG` for half a gigabyte and more, and whatever else reading says.
 pub fn read_state(path: &Path) -> io::Result<FileState> {
+    read_stamped(path).map(|(state, _)| state)
+}
+
+/// Reads a file, and what must still be true of it when it is replaced by what was made of this reading.
+fn read_stamped(path: &Path) -> io::Result<(FileState, Only)> {
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(FileState {
+            let missing = FileState {
                 bytes: Arc::from([]),
                 origin: Origin::Missing,
-            });
+            };
+            return Ok((missing, Only::IfMissing));
         }
         Err(error) => return Err(error),
     };
+    check_kind(&meta)?;
+    let (file, meta) = open(path)?;
+    check_kind(&meta)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(rustix::io::Errno::FBIG.into());
+    }
+    let state = FileState {
+        bytes: bytes.into(),
+        origin: Origin::Disk,
+    };
+    // From before the reading: a change while it went on counts.
+    Ok((state, Only::IfSame(Stamp::of(&meta))))
+}
+
+/// Opens without waiting for the other end of a pipe that took the file's place a moment ago.
+fn open(path: &Path) -> io::Result<(File, fs::Metadata)> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let meta = file.metadata()?;
+    Ok((file, meta))
+}
+
+fn check_kind(meta: &fs::Metadata) -> io::Result<()> {
     if meta.is_dir() {
         return Err(rustix::io::Errno::ISDIR.into());
     }
@@ -80,14 +115,11 @@ pub fn read_state(path: &Path) -> io::Result<FileState> {
     if !meta.is_file() {
         return Err(replace::not_regular());
     }
-    Ok(FileState {
-        bytes: fs::read(path)?.into(),
-        origin: Origin::Disk,
-    })
+    Ok(())
 }
 
 fn write(commit: &Commit, options: Options) -> CommitOutcome {
-    let now = match read_state(&commit.path) {
+    let (now, only) = match read_stamped(&commit.path) {
         Ok(now) => now,
         Err(error) => return CommitOutcome::Failed(error),
     };
@@ -96,10 +128,11 @@ fn write(commit: &Commit, options: Options) -> CommitOutcome {
     if !same {
         return CommitOutcome::Moved;
     }
-    match replace::replace(&commit.path, &commit.target, options) {
-        Ok(()) => CommitOutcome::Written {
+    match replace::replace_if(&commit.path, &commit.target, only, options) {
+        Ok(Replaced::Yes) => CommitOutcome::Written {
             on_disk: Arc::clone(&commit.target),
         },
+        Ok(Replaced::Moved) => CommitOutcome::Moved,
         Err(error) => CommitOutcome::Failed(error),
     }
 }
@@ -200,5 +233,15 @@ mod tests {
         assert_eq!(kind("").await, Err(io::ErrorKind::IsADirectory));
         assert_eq!(kind("f/x").await, Err(io::ErrorKind::NotADirectory));
         assert_eq!(kind("none").await, Ok(Origin::Missing));
+    }
+
+    #[test]
+    fn what_is_too_large_for_memory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        // Sparse: takes no room on the disk.
+        File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        let error = read_state(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 }

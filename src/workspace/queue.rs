@@ -4,7 +4,8 @@
 //! order in which they were asked for. A [`Place`] is held through review and write and frees the file when it is
 //! dropped, however its change ended. Independent of the places there is a short lock per file
 //! ([`MutationQueue::write_lock`]) that a commit and a person's undo take for the moment of writing.
-//! Invariant: a wait is only ever for an earlier change, so there is no cycle.
+//! A file with several names (hard links) has one line and one lock. Invariant: a wait is only ever for an earlier
+//! change, so there is no cycle.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -65,11 +66,31 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// Files with a holder; the entry goes when nobody is left.
-    lanes: HashMap<PathBuf, Lane>,
+    lanes: HashMap<FileId, Lane>,
     /// The end of each session's chain of look-ups: fires when the last one asked for has joined its lane.
     chains: HashMap<String, oneshot::Receiver<()>>,
-    write_locks: HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>,
+    write_locks: HashMap<FileId, Arc<tokio::sync::Mutex<()>>>,
     next_id: u64,
+}
+
+/// What makes two names the same file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum FileId {
+    /// Its real path.
+    Path(PathBuf),
+    /// Device and inode of a file with several hard links.
+    Links(u64, u64),
+}
+
+impl FileId {
+    /// Looks at the file; blocks.
+    fn of(real_path: &Path) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        match std::fs::symlink_metadata(real_path) {
+            Ok(meta) if meta.is_file() && meta.nlink() > 1 => Self::Links(meta.dev(), meta.ino()),
+            _ => Self::Path(real_path.to_owned()),
+        }
+    }
 }
 
 struct Lane {
@@ -103,7 +124,7 @@ impl MutationQueue {
                 // An error means that the one before is gone without joining; it is no longer waited for.
                 before.await.ok();
             }
-            let joined_lane = looked_up.and_then(|key| Shared::join(&shared, &caller, key));
+            let joined_lane = looked_up.and_then(|found| Shared::join(&shared, &caller, found));
             // Nobody listening means the ticket was given up; the lane is then left by the drop of what was sent.
             drop(send.send(joined_lane));
             drop(joined);
@@ -114,13 +135,16 @@ impl MutationQueue {
 
     /// Locks the file for the moment of a write. Never held while a person thinks.
     pub async fn write_lock(&self, key: &Path) -> WriteLock {
+        let path = key.to_owned();
+        let looked = tokio::task::spawn_blocking(move || FileId::of(&path)).await;
+        let file = looked.unwrap_or_else(|_| FileId::Path(key.to_owned()));
         let lock = {
             let mut state = self.shared.state.lock();
             // Locks nobody holds or waits for are dropped here, so the map stays as small as what goes on.
             state
                 .write_locks
                 .retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(state.write_locks.entry(key.to_owned()).or_default())
+            Arc::clone(state.write_locks.entry(file).or_default())
         };
         WriteLock {
             _guard: lock.lock_owned().await,
@@ -134,10 +158,14 @@ impl MutationQueue {
 }
 
 /// Starts the look-up at once and gives its end.
-fn look_up(path: PathBuf) -> impl Future<Output = Result<PathBuf, QueueError>> + Send {
+fn look_up(path: PathBuf) -> impl Future<Output = Result<(PathBuf, FileId), QueueError>> + Send {
     let work = {
         let path = path.clone();
-        tokio::task::spawn_blocking(move || real_path(&path))
+        tokio::task::spawn_blocking(move || {
+            let real = real_path(&path)?;
+            let file = FileId::of(&real);
+            Ok::<_, io::Error>((real, file))
+        })
     };
     async move {
         match tokio::time::timeout(LOOK_UP_LIMIT, work).await {
@@ -151,11 +179,15 @@ fn look_up(path: PathBuf) -> impl Future<Output = Result<PathBuf, QueueError>> +
 }
 
 impl Shared {
-    fn join(shared: &Arc<Self>, caller: &Caller, key: PathBuf) -> Result<Queued, QueueError> {
+    fn join(
+        shared: &Arc<Self>,
+        caller: &Caller,
+        (key, file): (PathBuf, FileId),
+    ) -> Result<Queued, QueueError> {
         let mut state = shared.state.lock();
         state.next_id += 1;
         let id = state.next_id;
-        let lane = state.lanes.entry(key.clone()).or_insert_with(|| Lane {
+        let lane = state.lanes.entry(file.clone()).or_insert_with(|| Lane {
             line: VecDeque::new(),
         });
         let holder = lane.line.front();
@@ -177,6 +209,7 @@ impl Shared {
         let place = Place {
             shared: Arc::clone(shared),
             key,
+            file,
             id,
         };
         Ok(Queued {
@@ -186,16 +219,16 @@ impl Shared {
         })
     }
 
-    fn leave(&self, key: &Path, id: u64) {
+    fn leave(&self, file: &FileId, id: u64) {
         let mut state = self.state.lock();
-        let Some(lane) = state.lanes.get_mut(key) else {
+        let Some(lane) = state.lanes.get_mut(file) else {
             return;
         };
         lane.line.retain(|stand| stand.id != id);
         match lane.line.front_mut() {
             Some(next) => next.call_turn(),
             None => {
-                state.lanes.remove(key);
+                state.lanes.remove(file);
             }
         }
     }
@@ -270,6 +303,7 @@ impl Queued {
 pub struct Place {
     shared: Arc<Shared>,
     key: PathBuf,
+    file: FileId,
     id: u64,
 }
 
@@ -282,7 +316,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.leave(&self.key, self.id);
+        self.shared.leave(&self.file, self.id);
     }
 }
 
@@ -345,6 +379,40 @@ mod tests {
         assert_eq!(queue.files_held(), 2);
         drop((second, other));
         assert_eq!(queue.files_held(), 0);
+    }
+
+    #[tokio::test]
+    async fn hard_links_share_a_line_and_a_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("f"), dir.path().join("l"));
+        std::fs::write(&path, "").unwrap();
+        std::fs::hard_link(&path, &link).unwrap();
+        let queue = MutationQueue::default();
+        let first = head(queue.enter(caller("1"), &path)).await;
+        let second = queue.enter(caller("2"), &link).queued().await.unwrap();
+        assert_eq!(second.behind(), Some("1"));
+        assert_ne!(second.key(), first.key());
+        drop(first);
+        drop(second.head().await);
+        assert_eq!(queue.files_held(), 0);
+        let held = queue.write_lock(&path).await;
+        let again = tokio::spawn({
+            let queue = queue.clone();
+            async move { drop(queue.write_lock(&link).await) }
+        });
+        while queue
+            .shared
+            .state
+            .lock()
+            .write_locks
+            .values()
+            .all(|lock| Arc::strong_count(lock) < 3)
+        {
+            tokio::task::yield_now().await;
+        }
+        assert!(!again.is_finished());
+        drop(held);
+        again.await.unwrap();
     }
 
     #[tokio::test]

@@ -6,3 +6,4 @@ mod modes;
 mod random;
 mod runtime_random;
 mod scenarios;
+mod upsets;

@@ -2,13 +2,16 @@
 
 mod changes;
 mod chat;
+mod edit;
 mod editor;
+mod errors;
 mod harness;
 mod health;
 mod help;
 mod life;
 mod model;
 mod order;
+mod prompt;
 mod review;
 mod tree;
 mod trust;

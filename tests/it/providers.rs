@@ -5,6 +5,8 @@ mod compare;
 mod interop;
 mod keys;
 mod local;
+mod proxies;
+mod retries;
 mod support;
 mod transport;
 mod units;

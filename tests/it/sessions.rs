@@ -6,6 +6,8 @@ mod cuts;
 mod durability;
 #[path = "sessions/export.rs"]
 mod export;
+#[path = "sessions/kills.rs"]
+mod kills;
 #[path = "sessions/listing.rs"]
 mod listing;
 #[path = "sessions/load_errors.rs"]

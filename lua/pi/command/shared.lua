@@ -36,10 +36,14 @@ end
 --- Makes sure the windows are there, then goes on.
 ---@param position string?
 ---@param done fun()?
-function M.open(position, done)
+---@param failed fun()?
+function M.open(position, done, failed)
   require('pi.session').ensure(function(err)
     if err then
       notice.say(err, 'error')
+      if failed then
+        failed()
+      end
       return
     end
     require('pi.window').open(position)
@@ -92,7 +96,7 @@ function M.mention(cx)
       '\n'
     )
   end
-  local path = vim.fn.fnamemodify(name, ':.')
+  local path = require('pi.context').path_of(cx.buf)
   return ('@%s:%d-%d'):format(path, cx.range[1], cx.range[2])
 end
 

@@ -24,6 +24,7 @@ local function sender(how)
         text = text,
         how = how,
         context = require('pi.context').gather(text),
+        images = require('pi.attach').paths(text, vim.t.pi_session or ''),
       }, function(err, result)
         shared.complain(err)
         -- What could not be sent is not lost, and when a review waits the person decides in the prompt what becomes of it.
@@ -36,6 +37,8 @@ local function sender(how)
           notice.say(talk_back)
         end
       end)
+    end, function()
+      require('pi.prompt').keep(text)
     end)
   end
 end
@@ -70,6 +73,14 @@ return {
       end)
     end,
     complete = shared.file_words,
+  },
+  detach = {
+    run = function(args)
+      require('pi.attach').detach(args)
+    end,
+    complete = function(lead)
+      return require('pi.attach').complete(lead)
+    end,
   },
   queue = {
     run = function(args)
@@ -118,17 +129,7 @@ return {
   },
   edit = {
     run = function(_, cx)
-      local at = shared.mention(cx)
-        or '@' .. vim.fn.fnamemodify(vim.api.nvim_buf_get_name(cx.buf), ':.')
-      if cx.rest == '' then
-        vim.ui.input({ prompt = 'Edit: ' }, function(text)
-          if text and text ~= '' then
-            shared.ask('prompt.send', { text = text .. '\n\n' .. at, how = 'send' })
-          end
-        end)
-        return
-      end
-      shared.ask('prompt.send', { text = cx.rest .. '\n\n' .. at, how = 'send' })
+      require('pi.edit').run(vim.trim(cx.rest), cx)
     end,
   },
 }

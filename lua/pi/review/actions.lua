@@ -115,7 +115,7 @@ local function decide_one(here, hunk, verb, reason)
     if options.review().advance then
       jump.hunk(1, 1, hunk.id)
     end
-  end)
+  end, here.buf)
 end
 
 function M.accept()
@@ -162,7 +162,10 @@ local function decide_range(here, verb, from, to, hunks)
       port.send({ action = verb, hunks = { hunk.id } })
     else
       local action = verb == 'accept' and 'acceptLines' or 'rejectLines'
-      port.send({ action = action, hunk = hunk.id, from = low, to = high + 1 })
+      -- Rows of the text on the screen, which may be older than what is known of the hunk.
+      local from_row = hunk.new_row + low - first
+      local to_row = hunk.new_row + high + 1 - first
+      port.send({ action = action, hunk = hunk.id, from = from_row, to = to_row })
     end
   end
 end
@@ -184,7 +187,7 @@ function M.range(verb, from, to)
   end
   consent.before(verb, { here.proposal }, function()
     decide_range(here, verb, from, to, hunks)
-  end)
+  end, here.buf)
 end
 
 ---@param verb 'accept'|'reject'
@@ -234,7 +237,7 @@ function M.file(verb, reason)
       return
     end
     port.send({ action = verb .. 'File', proposal = here.proposal.id, note = reason })
-  end)
+  end, here.buf)
 end
 
 ---Does something to the proposal of the current window as a whole.

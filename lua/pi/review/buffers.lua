@@ -18,6 +18,8 @@ local uv = vim.uv
 ---@field line_count integer 0 for a buffer that would be written as an empty file
 ---@field swap boolean whether another process holds a swap file for it
 ---@field insert boolean whether the user types in it right now
+---@field stamp string the file on disk at this moment
+---@field behind boolean whether the file on disk is another than the one the buffer was read from or written to
 
 ---@class (exact) pi.review.Watch
 ---@field path string
@@ -30,8 +32,12 @@ local M = {}
 ---@class (exact) pi.review.buffers.State
 ---@field real table<integer, {name: string, real: string}>
 ---@field watched table<integer, pi.review.Watch>
+---@field seen table<integer, string> stamps of files when their buffers last were in step with them
+---@field following boolean whether reading and writing of buffers is followed
+---@field written table<string, boolean> files that were written: undoing that and saving is something core has to know
 ---@field on_change fun(change: {path: string, buf: integer, changedtick: integer, first: integer, last: integer})?
-local state = { real = {}, watched = {}, on_change = nil }
+local state =
+  { real = {}, watched = {}, seen = {}, following = false, written = {}, on_change = nil }
 
 ---How long changes of a buffer are collected before core hears of them.
 local NOTIFY_MS = 100
@@ -44,6 +50,7 @@ function M.real_path(name)
   if real then
     return real
   end
+  name = vim.fs.abspath(name)
   local parent = uv.fs_realpath(vim.fs.dirname(name))
   return parent and vim.fs.joinpath(parent, vim.fs.basename(name)) or vim.fs.normalize(name)
 end
@@ -59,9 +66,90 @@ function M.real_of(buf)
   local known = state.real[buf]
   if not known or known.name ~= name then
     known = { name = name, real = M.real_path(name) }
-    state.real[buf] = known
+    -- What does not exist yet may get another real path with the folders that are made for it.
+    state.real[buf] = uv.fs_stat(name) and known or nil
   end
   return known.real
+end
+
+---Whether a buffer still is about a file, and writing it would write that file. A link on the way to it may lead elsewhere
+---by now, and Neovim writes to the name as it was given where that is the shorter one.
+---@param buf integer
+---@param path string real path
+---@return boolean
+function M.is_about(buf, path)
+  state.real[buf] = nil
+  return M.real_of(buf) == path and M.real_path(vim.fn.bufname(buf)) == path
+end
+
+---A file at one moment: two equal stamps mean that nobody wrote to it in between. Empty when there is no file.
+---@param path string
+---@return string
+function M.stamp(path)
+  local stat = uv.fs_stat(path)
+  if not stat then
+    return ''
+  end
+  local modified = ('%d.%09d'):format(stat.mtime.sec, stat.mtime.nsec)
+  return table.concat({ stat.dev, stat.ino, stat.size, modified }, ':')
+end
+
+---Remembers that a buffer and its file are in step.
+---@param buf integer
+function M.saw(buf)
+  if M.real_of(buf) then
+    state.seen[buf] = M.stamp(api.nvim_buf_get_name(buf))
+  end
+end
+
+local function follow()
+  if state.following then
+    return
+  end
+  state.following = true
+  api.nvim_create_autocmd(
+    { 'BufReadPost', 'BufNewFile', 'BufWritePost', 'FileChangedShellPost', 'BufWipeout' },
+    {
+      group = api.nvim_create_augroup('pi.review.files', { clear = true }),
+      callback = function(ev)
+        if ev.event == 'BufWipeout' then
+          state.seen[ev.buf] = nil
+        elseif not vim.bo[ev.buf].modified then
+          M.saw(ev.buf)
+        end
+      end,
+    }
+  )
+end
+
+---Asks Neovim whether it knows of a change of a file that it has not told yet. Its own warning would wait for a key.
+---@param buf integer
+---@return boolean
+local function is_changed_outside(buf)
+  local changed = false
+  local id = api.nvim_create_autocmd('FileChangedShell', {
+    buffer = buf,
+    callback = function()
+      changed = true
+      vim.v.fcs_choice = ''
+    end,
+  })
+  vim.cmd('silent! checktime ' .. buf)
+  pcall(api.nvim_del_autocmd, id) -- gone already when somebody wiped the buffer
+  return changed
+end
+
+---Whether the file is another than the one the buffer was read from or written to. Of a buffer that was modified before
+---anybody looked, Neovim has to know it.
+---@param buf integer
+---@param stamp string the file now
+---@return boolean
+local function is_behind(buf, stamp)
+  if not state.seen[buf] then
+    local known = vim.bo[buf].modified and is_changed_outside(buf)
+    state.seen[buf] = known and 'another' or stamp
+  end
+  return state.seen[buf] ~= stamp
 end
 
 ---Returns the loaded buffer of a file, by real path.
@@ -69,10 +157,22 @@ end
 ---@return integer?
 function M.find(path)
   for _, buf in ipairs(api.nvim_list_bufs()) do
-    if api.nvim_buf_is_loaded(buf) and M.real_of(buf) == path then
+    if api.nvim_buf_is_loaded(buf) and M.real_of(buf) == path and M.is_about(buf, path) then
       return buf
     end
   end
+end
+
+---Remembers that a change was written to a file.
+---@param path string real path
+function M.mark_written(path)
+  state.written[path] = true
+end
+
+---@param path string real path
+---@return boolean
+function M.was_written(path)
+  return state.written[path] == true
 end
 
 ---Whether the user is in Insert or Replace mode in this buffer.
@@ -99,6 +199,7 @@ end
 ---@return pi.review.BufferInfo
 function M.describe(buf)
   local bo = vim.bo[buf]
+  local stamp = M.stamp(api.nvim_buf_get_name(buf))
   return {
     buf = buf,
     changedtick = api.nvim_buf_get_changedtick(buf),
@@ -111,6 +212,8 @@ function M.describe(buf)
     line_count = written_lines(buf),
     swap = vim.b[buf].pi_swap == true,
     insert = M.typing_in(buf),
+    stamp = stamp,
+    behind = M.real_of(buf) ~= nil and is_behind(buf, stamp),
   }
 end
 
@@ -119,6 +222,7 @@ end
 ---@return pi.review.BufferInfo? nil when no loaded buffer shows the file
 function M.info(path)
   vim.validate('path', path, 'string')
+  follow()
   local buf = M.find(path)
   if not buf then
     return nil
@@ -126,6 +230,9 @@ function M.info(path)
   local may_reload = vim.o.autoread or vim.bo[buf].autoread
   if not vim.bo[buf].modified and may_reload and vim.fn.mode() ~= 'c' and not M.typing_in(buf) then
     vim.cmd('silent! checktime ' .. buf)
+    if api.nvim_buf_is_loaded(buf) and not vim.bo[buf].modified then
+      M.saw(buf)
+    end
   end
   if not api.nvim_buf_is_loaded(buf) then
     return nil
@@ -250,7 +357,7 @@ end
 ---Forgets what is cached about a buffer.
 ---@param buf integer
 function M.forget(buf)
-  state.real[buf] = nil
+  state.real[buf], state.seen[buf] = nil, nil
   M.unwatch(buf)
 end
 

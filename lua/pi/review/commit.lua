@@ -4,6 +4,7 @@ local api = vim.api
 local buffers = require('pi.review.buffers')
 local options = require('pi.review.options')
 local port = require('pi.review.port')
+local say = require('pi.review.say')
 
 ---@class (exact) pi.review.LineEdit
 ---@field start integer 0-based first replaced line
@@ -12,6 +13,8 @@ local port = require('pi.review.port')
 
 ---@class (exact) pi.review.CommitRequest
 ---@field buf integer
+---@field path string real path of the file that is to be written
+---@field stamp string the file on disk when core last looked
 ---@field changedtick integer of the text core merged against
 ---@field edits pi.review.LineEdit[] sorted by position
 ---@field empty_before boolean whether the buffer stands for an empty file
@@ -25,7 +28,6 @@ local port = require('pi.review.port')
 ---@field status 'done'|'moved'|'busy'|'failed'
 ---@field code 'readonly'|'write'|nil
 ---@field message string?
----@field changedtick integer?
 
 local M = {}
 
@@ -101,8 +103,12 @@ local function edit_text(request)
   end
 end
 
+---@class (exact) pi.review.Attempt
+---@field begun boolean whether it came as far as Neovim's own write
+
 ---@param request pi.review.CommitRequest
-local function write(request)
+---@param attempt pi.review.Attempt
+local function write(request, attempt)
   local buf = request.buf
   edit_text(request)
   set_write_options(buf, {
@@ -113,13 +119,22 @@ local function write(request)
   })
   vim.fn.mkdir(vim.fs.dirname(api.nvim_buf_get_name(buf)), 'p')
   vim.b[buf].pi_writing = true
+  -- Taken away by the write itself, before the hooks that follow it.
+  vim.bo[buf].modified = true
+  attempt.begun = true
   local command = 'silent lockmarks keepalt write!'
   api.nvim_buf_call(buf, function()
     vim.cmd(options.review().on_save and command or ('noautocmd ' .. command))
   end)
-  if vim.bo[buf].modified then
-    error('the buffer is still modified after the write', 0)
-  end
+end
+
+---Whether the file was written, whatever hooks did after that: raise an error, change the buffer again, wipe it.
+---@param request pi.review.CommitRequest
+---@param name string
+---@return boolean
+local function has_written(request, name)
+  local saved = api.nvim_buf_is_loaded(request.buf) and not vim.bo[request.buf].modified
+  return saved or buffers.stamp(name) ~= request.stamp
 end
 
 ---What has to be put back when the write does not work.
@@ -187,7 +202,21 @@ local function when_ready(buf, events)
   )
 end
 
----Whether all new lines have a form in the buffer's encoding: `write!` would put other characters in their place.
+---@param lines string[]
+---@param encoding string
+---@return boolean
+local function have_form(lines, encoding)
+  for _, line in ipairs(lines) do
+    local there = vim.iconv(line, 'utf-8', encoding)
+    if not there or vim.iconv(there, encoding, 'utf-8') ~= line then
+      return false
+    end
+  end
+  return true
+end
+
+---Whether all new lines, and those the person has not saved yet, have a form in the buffer's encoding: `write!` would put
+---other characters in their place.
 ---@param request pi.review.CommitRequest
 ---@return boolean
 local function is_mappable(request)
@@ -196,14 +225,45 @@ local function is_mappable(request)
     return true
   end
   for _, edit in ipairs(request.edits) do
-    for _, line in ipairs(edit.lines) do
-      local there = vim.iconv(line, 'utf-8', encoding)
-      if not there or vim.iconv(there, encoding, 'utf-8') ~= line then
-        return false
-      end
+    if not have_form(edit.lines, encoding) then
+      return false
     end
   end
-  return true
+  return not vim.bo[request.buf].modified
+    or have_form(api.nvim_buf_get_lines(request.buf, 0, -1, false), encoding)
+end
+
+---Puts everything back after a write that did not happen; says why it did not.
+---@param buf integer
+---@param before pi.review.Before
+---@param err string?
+---@return pi.review.CommitAnswer
+local function not_written(buf, before, err)
+  local message = err and plain(err) or 'the buffer is still modified after the write'
+  -- A hook may have wiped or locked the buffer.
+  local ok, why = pcall(roll_back, buf, before)
+  if not ok then
+    message = ('%s; the old text could not be put back: %s'):format(message, plain(tostring(why)))
+  end
+  return { status = 'failed', code = 'write', message = message }
+end
+
+---@param buf integer
+---@param before pi.review.Before
+---@param name string
+---@param err string? of a hook
+local function after_write(buf, before, name, err)
+  if api.nvim_buf_is_loaded(buf) then
+    vim.bo[buf].fixendofline = before.options.fixendofline
+    undo_break(buf)
+    buffers.saw(buf)
+  end
+  if err then
+    local what = vim.fn.fnamemodify(name, ':~:.')
+    vim.schedule(function()
+      say.warn(('%s is written; a hook failed after that: %s'):format(what, plain(err)))
+    end)
+  end
 end
 
 ---Changes and writes a buffer. `busy` means: ask again after the message `ready`.
@@ -216,6 +276,11 @@ function M.apply(request)
     return { status = 'moved' }
   end
   if api.nvim_buf_get_changedtick(buf) ~= request.changedtick then
+    return { status = 'moved' }
+  end
+  local name = api.nvim_buf_get_name(buf)
+  if not buffers.is_about(buf, request.path) or buffers.stamp(name) ~= request.stamp then
+    -- A link leads elsewhere by now, or another program wrote to the file: core has to look again.
     return { status = 'moved' }
   end
   if buffers.typing_in(buf) then
@@ -235,20 +300,27 @@ function M.apply(request)
   end
   local before = remember(request)
   -- The write runs other people's autocommands, and the editor may refuse any change: whatever fails, put it back.
-  local ok, err = pcall(write, request)
-  vim.b[buf].pi_writing = nil
-  if not ok then
-    if plain(err):match('^E565') then
+  local attempt = { begun = false } ---@type pi.review.Attempt
+  local ok, err = pcall(write, request, attempt)
+  local failure = not ok and tostring(err) or nil
+  if api.nvim_buf_is_valid(buf) then
+    vim.b[buf].pi_writing = nil
+  end
+  if not (attempt.begun and has_written(request, name)) then
+    local untouched = api.nvim_buf_is_valid(buf)
+      and api.nvim_buf_get_changedtick(buf) == request.changedtick
+    if untouched and failure and plain(failure):match('^E565') then
       -- Somebody's mapping or completion holds all texts; nothing was changed.
       when_ready(buf, { 'SafeState' })
       return { status = 'busy' }
     end
-    roll_back(buf, before)
-    return { status = 'failed', code = 'write', message = plain(err) }
+    return not_written(buf, before, failure)
   end
-  vim.bo[buf].fixendofline = before.options.fixendofline
-  undo_break(buf)
-  return { status = 'done', changedtick = api.nvim_buf_get_changedtick(buf) }
+  after_write(buf, before, name, failure)
+  -- Here and not when core says so: the person may undo and save before that.
+  require('pi.review').setup()
+  buffers.mark_written(request.path)
+  return { status = 'done' }
 end
 
 return M

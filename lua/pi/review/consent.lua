@@ -3,6 +3,7 @@
 
 local buffers = require('pi.review.buffers')
 local options = require('pi.review.options')
+local proposal_view = require('pi.review.proposal')
 local state = require('pi.review.state')
 
 local M = {}
@@ -22,22 +23,27 @@ local function question(proposal)
   end
 end
 
----Runs a function when the person agrees to everything that accepting these proposals means.
+---Runs a function when the person agrees to everything that accepting these proposals means. What they changed in the
+---proposed texts counts, saved or not.
 ---@param verb 'accept'|'reject'
 ---@param proposals pi.review.Proposal[]
 ---@param go fun()
-function M.before(verb, proposals, go)
+---@param own integer? a buffer whose text `go` gives to core itself
+function M.before(verb, proposals, go, own)
   for _, proposal in ipairs(verb == 'accept' and proposals or {}) do
     local text = not state.has_agreed(proposal.id) and question(proposal)
     if text then
       vim.ui.select({ 'yes', 'no' }, { prompt = text, kind = 'pi.confirm' }, function(answer)
         if answer == 'yes' then
           state.agree(proposal.id)
-          M.before(verb, proposals, go)
+          M.before(verb, proposals, go, own)
         end
       end)
       return
     end
+  end
+  for _, proposal in ipairs(verb == 'accept' and proposals or {}) do
+    proposal_view.save(proposal.id, own)
   end
   go()
 end

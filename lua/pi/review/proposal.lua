@@ -22,6 +22,7 @@ local wins = require('pi.review.win')
 ---@field editable boolean
 ---@field rows table<integer, {first: integer, last: integer}>?
 ---@field marks table<integer, integer>
+---@field taking boolean whether core is taking the text over: until it has, the buffer holds the only copy
 
 local M = {}
 
@@ -72,14 +73,54 @@ end
 ---@param next_action table?
 function M.take_over(buf, next_action)
   local id = vim.b[buf].pi.proposal
+  local view = views[id]
+  if view then
+    view.taking = true
+  end
   vim.bo[buf].modified = false
   port.send({
     view = 'taken',
     proposal = id,
     buf = buf,
-    changedtick = api.nvim_buf_get_changedtick(buf),
+    version = view and view.version,
     next = next_action,
   })
+end
+
+---Gives core the text of a proposal that was changed in its buffer and not yet saved there.
+---@param id integer
+---@param except integer? a buffer whose text is taken over in another way
+function M.save(id, except)
+  local buf = M.buffer(id)
+  if buf and buf ~= except and vim.bo[buf].modified then
+    M.take_over(buf)
+  end
+end
+
+---Whether the buffer holds text that core has not got.
+---@param view pi.review.ProposalView
+---@return boolean
+local function is_ahead(view)
+  return view.taking or (vim.bo[view.buf].modified and view.version >= 0)
+end
+
+---Core has taken the text over, or could not: then the buffer is modified as before.
+---@param id integer
+---@param ok boolean
+function M.taken(id, ok)
+  local view, proposal = views[id], state.get(id)
+  if not view or not view.taking then
+    return
+  end
+  view.taking = false
+  if not api.nvim_buf_is_valid(view.buf) then
+    return
+  end
+  if not ok then
+    vim.bo[view.buf].modified = true
+  elseif proposal then
+    M.refresh(proposal)
+  end
 end
 
 ---Makes a scratch buffer under a `pi://` name.
@@ -124,7 +165,7 @@ local function create(proposal)
     end,
   })
   require('pi.review').attach(buf)
-  local view = { buf = buf, version = -1, editable = false, marks = {} } ---@type pi.review.ProposalView
+  local view = { buf = buf, version = -1, editable = false, marks = {}, taking = false } ---@type pi.review.ProposalView
   views[proposal.id] = view
   return view
 end
@@ -304,9 +345,10 @@ function M.refresh(proposal)
   if not view or not api.nvim_buf_is_valid(view.buf) then
     return
   end
-  if not vim.bo[view.buf].modified then
-    draw(view, proposal)
+  if is_ahead(view) then
+    return
   end
+  draw(view, proposal)
   if view.version ~= proposal.version then
     port.send({ view = 'text', proposal = proposal.id, plain = options.review().plain })
   end
@@ -328,9 +370,7 @@ function M.text(data)
   end
   local view = views[data.id] or create(proposal)
   local buf = view.buf
-  if vim.bo[buf].modified and view.version >= 0 then
-    say.warn(proposal.display .. ' changed meanwhile; your unsaved version of the proposal is kept')
-  else
+  if not is_ahead(view) then
     if not same_text(data.lines, buf) then
       set_lines(buf, data.lines, data.editable)
     end

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
-use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{StatusCode, Url};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,8 @@ use super::{Api, Body, Call, Decoder, api, asked_wait, cut_chars};
 
 /// Longest text of a server that an error shows.
 const MAX_ERROR_CHARS: usize = 4000;
+/// A proxy, not the server behind it, wants to know who asks.
+const PROXY_LOGIN: StatusCode = StatusCode::PROXY_AUTHENTICATION_REQUIRED;
 /// How long the rest of a complete answer is waited for, so that the connection can be used again.
 const DRAIN: Duration = Duration::from_millis(20);
 
@@ -70,6 +72,41 @@ struct Reading {
     found: Vec<SseEvent>,
 }
 
+impl Reading {
+    /// Takes the next bytes of the body; none: it is over.
+    fn fill(&mut self, bytes: Option<&[u8]>) -> Result<(), Stop> {
+        match bytes {
+            Some(bytes) => self
+                .parser
+                .push(bytes, &mut self.found)
+                .map_err(|error| Stop::text(error.to_string())),
+            None => {
+                self.found.extend(self.parser.finish());
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the answer after the last event, when none of them did.
+    fn end(&mut self, out: &mut Assembly) -> Step {
+        match self.decoder.end(out) {
+            Step::More => Step::Fail("the stream ended without an end".to_owned()),
+            step => step,
+        }
+    }
+
+    /// Decodes the events that are complete, up to one that ends the answer.
+    fn decode(&mut self, out: &mut Assembly) -> Step {
+        for event in self.found.drain(..) {
+            match self.decoder.event(&event, out) {
+                Step::More => {}
+                step => return step,
+            }
+        }
+        Step::More
+    }
+}
+
 struct Driver {
     services: Arc<Services>,
     request: Request,
@@ -77,6 +114,8 @@ struct Driver {
     mask: Mask,
     out: Assembly,
     stage: Stage,
+    /// What is sent: a retry sends the same bytes again.
+    packed: Option<reqwest::Request>,
     began: Instant,
 }
 
@@ -93,6 +132,7 @@ pub(crate) fn stream(services: Arc<Services>, request: Request) -> EventStream {
         request,
         mask: Mask::default(),
         stage: Stage::Begin,
+        packed: None,
         began: Instant::now(),
     };
     futures::stream::unfold(driver, |mut driver| async move {
@@ -160,7 +200,7 @@ impl Driver {
     /// Ends with an error event.
     fn finish(&mut self, stop: Stop) {
         self.stage = Stage::Over;
-        self.out.message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
+        self.note_end();
         match stop {
             Stop::Aborted => {
                 self.out.clear_events();
@@ -194,60 +234,17 @@ impl Driver {
             .map_err(Stop::text)?;
         self.mask = credentials.mask.clone();
         let mut call = Call::new(&self.request, self.services.long_cache());
+        call.kept = self.services.kept(&self.request);
         call.plain_tools = self.services.plain_tools(&call);
         let mut attempt = 0;
-        let mut packed = None;
         loop {
-            let client = self.services.client()?;
-            let request = match packed.take() {
-                Some(request) => request,
-                None => Self::pack(&self.request, &client, &*api, &call, &credentials).await?,
-            };
-            // The body is shared, not copied. A retry sends the same bytes.
-            let again = request.try_clone();
-            let url = request.url().clone();
-            let proxy = self.services.proxy_of(&url)?;
-            let send = client.execute(request);
-            let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
-            let answer = unless_cancelled(&cancel, within(limit, send)).await?;
-            if let Ok(Ok(response)) = &answer
-                && let Some(tap) = self.request.options.tap.at(TapPoint::Response)
-            {
-                let heard =
-                    tap.response(response.status().as_u16(), tap::shown(response.headers()));
-                unless_cancelled(&cancel, heard).await?;
-            }
-            let failure = match answer {
-                Ok(Ok(response)) if response.status().is_success() => {
-                    self.accept(response, api.decoder(&call), url, proxy);
-                    return Ok(());
-                }
-                Ok(Ok(response)) => {
-                    let status = response.status().as_u16();
-                    let headers = response.headers().clone();
-                    let body = unless_cancelled(&cancel, http::error_body(response)).await?;
-                    if api.simplify(&mut call, status, &body) {
-                        self.services.note_plain_tools(&call);
-                        continue;
-                    }
-                    Failure {
-                        text: api.http_error(&call, status, &body),
-                        again: retry::retries_status(status, &headers),
-                        wait: asked_wait(&headers),
-                    }
-                }
-                Ok(Err(error)) => {
-                    Failure::transport(&http::transport_error(&error, &url, proxy.as_deref()))
-                }
-                Err(limit) => Failure::transport(&HttpError::Timeout(format!(
-                    "no response from {} within {} s",
-                    url.host_str().unwrap_or_default(),
-                    limit.as_secs_f64()
-                ))),
+            let failure = match self.send(&*api, &mut call, &credentials).await? {
+                Sent::Accepted => return Ok(()),
+                Sent::Simplified => continue,
+                Sent::Failed(failure) => failure,
             };
             let wait = self.wait_for(&failure, attempt)?;
             attempt += 1;
-            packed = again;
             unless_cancelled(&cancel, tokio::time::sleep(wait)).await?;
         }
     }
@@ -271,13 +268,89 @@ impl Driver {
                 set_header(&mut headers, name, value.as_str().map(str::to_owned))?;
             }
         }
-        let mut json = Value::Object(body.json);
-        if let Some(tap) = tap.at(TapPoint::Payload) {
-            json = unless_cancelled(cancel, tap.payload(json)).await?;
-        }
-        let body = serde_json::to_vec(&json).map_err(|error| Stop::text(error.to_string()))?;
-        let request = client.post(url).headers(headers).body(body).build();
+        let bytes = match tap.at(TapPoint::Payload) {
+            None => body.bytes(),
+            Some(tap) => {
+                let json = serde_json::to_value(&body);
+                let json = json.map_err(|error| Stop::text(error.to_string()))?;
+                serde_json::to_vec(&unless_cancelled(cancel, tap.payload(json)).await?)
+            }
+        };
+        let bytes = bytes.map_err(|error| Stop::text(error.to_string()))?;
+        let request = client.post(url).headers(headers).body(bytes).build();
         request.map_err(|error| Stop::text(http::deepest(&error)))
+    }
+
+    /// Sends the request once.
+    async fn send(
+        &mut self,
+        api: &dyn Api,
+        call: &mut Call,
+        credentials: &Credentials,
+    ) -> Result<Sent, Stop> {
+        let client = self.services.client()?;
+        let request = match self.packed.take() {
+            Some(request) => request,
+            None => Self::pack(&self.request, &client, api, call, credentials).await?,
+        };
+        // The body is shared, not copied.
+        let again = request.try_clone();
+        let url = request.url().clone();
+        let proxy = self.services.proxy_of(&url)?;
+        let send = client.execute(request);
+        let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
+        let answer = unless_cancelled(&self.request.cancel, within(limit, send)).await?;
+        self.packed = again;
+        if let Ok(Ok(response)) = &answer {
+            Self::hear_response(&self.request, response).await?;
+        }
+        let error = match (answer, proxy) {
+            (Ok(Ok(response)), proxy) if response.status().is_success() => {
+                self.accept(response, api.decoder(call), url, proxy);
+                return Ok(Sent::Accepted);
+            }
+            (Ok(Ok(response)), Some(proxy)) if response.status() == PROXY_LOGIN => {
+                HttpError::ProxyLogin(proxy)
+            }
+            (Ok(Ok(response)), _) => return self.refused(api, call, response).await,
+            (Ok(Err(error)), proxy) => http::transport_error(&error, &url, proxy.as_deref()),
+            (Err(limit), _) => HttpError::Timeout(format!(
+                "no response from {} within {} s",
+                url.host_str().unwrap_or_default(),
+                limit.as_secs_f64()
+            )),
+        };
+        Ok(Sent::Failed(Failure::transport(&error)))
+    }
+
+    async fn hear_response(request: &Request, response: &reqwest::Response) -> Result<(), Stop> {
+        let Some(tap) = request.options.tap.at(TapPoint::Response) else {
+            return Ok(());
+        };
+        let heard = tap.response(response.status().as_u16(), tap::shown(response.headers()));
+        unless_cancelled(&request.cancel, heard).await
+    }
+
+    /// Reads what a server says against the request.
+    async fn refused(
+        &mut self,
+        api: &dyn Api,
+        call: &mut Call,
+        response: reqwest::Response,
+    ) -> Result<Sent, Stop> {
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let body = unless_cancelled(&self.request.cancel, http::error_body(response)).await?;
+        if api.simplify(call, status, &body) {
+            self.services.note_plain_tools(call);
+            self.packed = None;
+            return Ok(Sent::Simplified);
+        }
+        Ok(Sent::Failed(Failure {
+            text: api.http_error(call, status, &body),
+            again: retry::retries_status(status, &headers),
+            wait: asked_wait(&headers),
+        }))
     }
 
     /// Returns how long to wait before the next attempt, or the end of all attempts.
@@ -310,6 +383,7 @@ impl Driver {
         url: Url,
         proxy: Option<String>,
     ) {
+        self.packed = None;
         self.out.start();
         self.stage = Stage::Reading(Box::new(Reading {
             response,
@@ -338,35 +412,24 @@ impl Driver {
                 return Err(Stop::text(text));
             }
         };
-        let over = chunk.is_none();
-        match chunk {
-            Some(bytes) => reading
-                .parser
-                .push(&bytes, &mut reading.found)
-                .map_err(|error| Stop::text(error.to_string()))?,
-            None => reading.found.extend(reading.parser.finish()),
-        }
-        for event in std::mem::take(&mut reading.found) {
-            if let Some(tap) = self.request.options.tap.at(TapPoint::StreamEvent)
-                && let Ok(data) = serde_json::from_str(&event.data)
-            {
-                let heard = tap.stream_event(&self.request.model, data);
-                unless_cancelled(&self.request.cancel, heard).await?;
-            }
-            match reading.decoder.event(&event, &mut self.out) {
-                Step::More => {}
-                Step::Done => return self.complete().await,
-                Step::Fail(text) => return Err(Stop::text(text)),
+        reading.fill(chunk.as_deref())?;
+        if let Some(tap) = self.request.options.tap.at(TapPoint::StreamEvent) {
+            for event in &reading.found {
+                if let Ok(data) = serde_json::from_str(&event.data) {
+                    let heard = tap.stream_event(&self.request.model, data);
+                    unless_cancelled(&self.request.cancel, heard).await?;
+                }
             }
         }
-        if over {
-            return match reading.decoder.end(&mut self.out) {
-                Step::Done => self.complete().await,
-                Step::Fail(text) => Err(Stop::text(text)),
-                Step::More => Err(Stop::text("the stream ended without an end")),
-            };
+        let step = match reading.decode(&mut self.out) {
+            Step::More if chunk.is_none() => reading.end(&mut self.out),
+            step => step,
+        };
+        match step {
+            Step::More => Ok(()),
+            Step::Done => self.complete().await,
+            Step::Fail(text) => Err(Stop::text(text)),
         }
-        Ok(())
     }
 
     /// Ends well. The rest of the body is read if it is there already: the connection can then be used again.
@@ -376,10 +439,28 @@ impl Driver {
             // Not waited for longer: a server may keep the connection open after its last event.
             within(Some(DRAIN), rest).await.ok();
         }
-        self.out.message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
+        self.note_end();
         self.out.done();
         Ok(())
     }
+
+    /// Notes what is known of every answer at its end. The provider's own level (`providerThinkingLevel`) stays unset: it
+    /// belongs to changes of effort within a conversation, which are not sent.
+    fn note_end(&mut self) {
+        let message = &mut self.out.message;
+        message.duration_ms = Some(self.began.elapsed().as_millis() as u64);
+        message.thinking_level = Some(self.request.options.thinking.as_str().to_owned());
+    }
+}
+
+/// What came of sending once.
+enum Sent {
+    /// The answer is being read.
+    Accepted,
+    /// The server refused what a simpler request avoids, which was noted: to be sent again at once.
+    Simplified,
+    /// It failed.
+    Failed(Failure),
 }
 
 /// A refused or failed attempt.

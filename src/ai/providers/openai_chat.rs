@@ -3,6 +3,7 @@
 mod body;
 mod compat;
 mod decode;
+mod thinking;
 
 use super::{Api, Body, Call, Decoder, bearer};
 

@@ -54,7 +54,7 @@ fn grammar_arguments(call: &Call) -> HashMap<String, String> {
     if !call.flag("supportsOpenAIGrammarTools", false) {
         return HashMap::new();
     }
-    let (_, tools) = super::super::transcript::fold_system(&call.messages);
+    let (_, tools) = call.system();
     let pair = |tool: &crate::ai::message::ToolDeclaration| {
         body::grammar(tool)?;
         Some((tool.name.clone(), body::grammar_property(tool)?))

@@ -422,7 +422,7 @@ pub fn last_results(request: &Request) -> Vec<(String, String, bool)> {
         .messages
         .iter()
         .rev()
-        .map_while(|message| match message {
+        .map_while(|message| match &**message {
             crate::ai::Message::ToolResult(result) => Some((
                 result.tool_name.clone(),
                 result
@@ -446,7 +446,7 @@ pub fn outline(request: &Request) -> Value {
         .messages
         .iter()
         .map(|message| {
-            let text = match message {
+            let text = match &**message {
                 crate::ai::Message::User(user) => user.content.text("\n"),
                 crate::ai::Message::Assistant(answer) => answer
                     .content

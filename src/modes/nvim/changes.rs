@@ -44,6 +44,26 @@ pub(super) fn start(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> An
     })
 }
 
+/// What `@changes` stands for: what was written and not looked at yet, else what the last run wrote.
+pub(super) async fn mentioned(gate: &Gate, slot: &Arc<Slot>) -> Result<String, String> {
+    let session = slot.id();
+    let proposals = gate.proposals(Some(&session)).into_iter();
+    let mut calls: Vec<String> = proposals
+        .filter(|it| it.unreviewed)
+        .map(|it| it.call_id.clone())
+        .collect();
+    if calls.is_empty() {
+        calls = calls_since(slot, Since::LastRun).await?;
+    }
+    let gate = gate.clone();
+    let lines = tokio::task::spawn_blocking(move || patch(&gate, &session, &calls)).await;
+    let lines = lines.map_err(|error| error.to_string())?;
+    match lines.is_empty() {
+        true => Ok("(nothing was changed)".to_owned()),
+        false => Ok(lines.join("\n")),
+    }
+}
+
 async fn calls_since(slot: &Arc<Slot>, since: Since) -> Result<Vec<String>, String> {
     let (entry, last_run) = match since {
         Since::Entry(entry) => (Some(entry), false),

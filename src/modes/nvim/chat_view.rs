@@ -10,11 +10,14 @@ use serde_json::{Value as Json, json};
 
 use super::json::{at, put};
 
+mod attached;
+mod errors;
 pub mod history;
 pub mod live;
 pub mod text;
 pub mod tool;
 
+pub(super) use errors::plain as plain_error;
 use text::clip;
 use tool::ToolBlock;
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
+use super::edit;
 use super::face::{Answer, Answering, Face, Request};
 use super::json::at;
+use super::mention;
 use super::requests::done;
 use super::slot::Slot;
 use crate::ai::Block;
@@ -45,14 +47,6 @@ fn send(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
     } else {
         Behavior::Steer
     };
-    let images = at(&request.params, "/images")
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let images = images.iter().filter_map(|image| {
-        let field = |key: &str| image[key].as_str();
-        Some(Block::image(field("data")?, field("mime")?))
-    });
     if let Some((command, exclude)) = shell(&text) {
         let ran = slot.shell(command, exclude);
         remember(face, slot, &text);
@@ -65,14 +59,46 @@ fn send(face: &Arc<Face>, slot: &Arc<Slot>, request: &Request) -> Answering {
         });
         return done(Ok(json!({"disposition": "handled"})));
     }
-    let sent = slot.command(Command::Prompt {
-        text: with_context(&text, at(&request.params, "/context")),
-        images: images.collect(),
+    let context = at(&request.params, "/context").clone();
+    let pictures = at(&request.params, "/images").clone();
+    let (face, slot) = (face.clone(), slot.clone());
+    if !mention::has_live(&text) && at(&pictures, "/0").is_null() {
+        return hand_in(&face, &slot, text, &context, Vec::new(), behavior);
+    }
+    Box::pin(async move {
+        let images = mention::pictures(&pictures).await?;
+        let context = mention::gather(face.opener.gate(), &slot, &text, &context).await;
+        hand_in(&face, &slot, text, &context, images, behavior).await
+    })
+}
+
+/// Hands a prompt in, at its place among the commands.
+fn hand_in(
+    face: &Arc<Face>,
+    slot: &Arc<Slot>,
+    text: String,
+    context: &Json,
+    images: Vec<Block>,
+    behavior: Behavior,
+) -> Answering {
+    let command = Command::Prompt {
+        text: with_context(&text, context),
+        images,
         behavior: Some(behavior),
-    });
+    };
+    // Before the prompt, and in the order of the requests: an edit may have left its tools behind.
+    let tools = edit::bring_back(&face.state, slot);
+    let sent = slot.command(command);
     let (face, slot) = (face.clone(), slot.clone());
     Box::pin(async move {
+        let set = match tools {
+            Some(tools) => tools.await.is_ok(),
+            None => false,
+        };
         let answer = sent.await?;
+        if set {
+            edit::forget(&face.state, &slot);
+        }
         remember(&face, &slot, &text);
         Ok(answer)
     })
@@ -101,7 +127,7 @@ fn talk_back(slot: &Arc<Slot>, text: &str, again: bool) -> Answering {
 }
 
 /// Adds what the text mentions and only Neovim knows (the selection, diagnostics ...), each under its name.
-fn with_context(text: &str, context: &Json) -> String {
+pub(super) fn with_context(text: &str, context: &Json) -> String {
     let mut out = text.to_owned();
     for item in context.as_array().into_iter().flatten() {
         if let (Some(name), Some(text)) = (at(item, "/name").as_str(), at(item, "/text").as_str()) {

@@ -40,8 +40,9 @@ pub(super) fn start(face: &Arc<Face>, request: Request) -> Answering {
             match name.split('.').next() {
                 Some("prompt") => prompt::start(face, &slot, &request),
                 Some("tree") => tree::start(&slot, &request),
+                Some("edit") => super::edit::start(face, slot, &request),
                 Some("changes") => super::changes::start(face, &slot, &request),
-                _ => of_session(&slot, &request),
+                _ => of_session(face, &slot, &request),
             }
         }
     }
@@ -77,7 +78,7 @@ fn open(face: &Arc<Face>, request: &Request, choice: SessionChoice) -> Answering
     })
 }
 
-fn of_session(slot: &Arc<Slot>, request: &Request) -> Answering {
+fn of_session(face: &Face, slot: &Arc<Slot>, request: &Request) -> Answering {
     let text = |key: &str| request.text(key).map(str::to_owned);
     let need = |key: &str| text(key).ok_or_else(|| format!("{}: no {key} given", request.name));
     let command = match request.name.as_str() {
@@ -115,13 +116,13 @@ fn of_session(slot: &Arc<Slot>, request: &Request) -> Answering {
         "session.last_answer" => Ok(Command::GetLastAssistantText),
         "session.all_tools" => Ok(Command::GetTools),
         "session.tools" => match at(&request.params, "/names").as_array() {
-            Some(names) => Ok(Command::SetActiveTools {
-                names: names
-                    .iter()
-                    .filter_map(Json::as_str)
-                    .map(str::to_owned)
-                    .collect(),
-            }),
+            Some(names) => {
+                super::edit::forget(&face.state, slot);
+                let names = names.iter().filter_map(Json::as_str);
+                Ok(Command::SetActiveTools {
+                    names: names.map(str::to_owned).collect(),
+                })
+            }
             None => Err("session.tools: no names given".into()),
         },
         "chat.earlier" => return done(slot.load_earlier()),

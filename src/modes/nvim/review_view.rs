@@ -1,10 +1,10 @@
 //! The review as Neovim shows it: snapshots of proposals become drawing ops, keys become actions.
 //!
 //! Entry points: [`ReviewView::run`] follows the gate, [`ReviewView::take_ops`] gives what has to be drawn anew, and
-//! [`ReviewView::message`] takes what a person did. Invariant: nothing here decides anything; rows, words and texts come
+//! [`ReviewView::message`] takes what a person did, one thing after the other. Invariant: nothing here decides anything; rows, words and texts come
 //! from the gate's snapshots, decisions go to the gate.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -16,6 +16,7 @@ use super::face::{Answering, Panel, Request};
 use super::outbox::{Outbox, Source};
 use super::workspace::EditorWorkspace;
 use crate::review::gate::Gate;
+use crate::review::merge;
 use crate::review::{
     ApprovalAnswer, Hunk, HunkId, HunkState, Proposal, ProposalId, ProposalState, ReviewAction,
     ReviewEvent, ReviewMode,
@@ -24,6 +25,7 @@ use crate::review::{
 mod approval;
 mod digest;
 mod model;
+mod turns;
 mod words;
 
 pub use model::Limits;
@@ -48,7 +50,15 @@ struct State {
     numbers: BTreeMap<ProposalId, usize>,
     counts: HashMap<String, usize>,
     names: HashMap<String, String>,
+    /// Proposed texts that Lua was given to edit, by version, the last ones.
+    given: HashMap<ProposalId, Given>,
 }
+
+/// Texts with their versions.
+type Given = VecDeque<(u64, Arc<[u8]>)>;
+
+/// Lua may still hold the text before the last one, when it changed just as that was sent.
+const MAX_GIVEN: usize = 4;
 
 /// Turns the gate's events into ops for `pi.review` and `pi.attention`.
 pub struct ReviewView {
@@ -59,6 +69,7 @@ pub struct ReviewView {
     outbox: Outbox,
     /// Itself, for the outbox to ask.
     me: Weak<Self>,
+    turns: Arc<turns::Turns>,
     state: Mutex<State>,
 }
 
@@ -82,10 +93,35 @@ enum ViewMessage {
     Taken {
         proposal: ProposalId,
         buf: i64,
+        /// The version of the proposal whose text they edited.
+        version: Option<u64>,
         next: Option<Next>,
     },
     /// An answer to a question.
     Answer { id: u64, answer: ApprovalAnswer },
+}
+
+/// What a message says.
+enum Message {
+    Act(ReviewAction),
+    View(ViewMessage),
+}
+
+impl Message {
+    fn parse(message: Value) -> Result<Self, String> {
+        if message.get("view").is_none() {
+            let action = serde_json::from_value(message)
+                .map_err(|error| format!("a key of the review was not understood: {error}"))?;
+            return Ok(Self::Act(action));
+        }
+        let message = serde_json::from_value(message)
+            .map_err(|error| format!("a message of the review was not understood: {error}"))?;
+        Ok(Self::View(message))
+    }
+}
+
+fn done() -> Answering {
+    Box::pin(std::future::ready(Ok(Value::Null)))
 }
 
 /// What to do once an edited proposal was taken over; hunks are named by their rows, since taking over makes new ones.
@@ -124,6 +160,7 @@ impl ReviewView {
             outbox,
             limits,
             me: me.clone(),
+            turns: Arc::default(),
             state: Mutex::default(),
         })
     }
@@ -244,7 +281,9 @@ impl ReviewView {
             match item {
                 Pending::Op(op) => ops.push(op),
                 Pending::Drop(id, op) => {
-                    self.state.lock().known.remove(&id);
+                    let mut state = self.state.lock();
+                    state.known.remove(&id);
+                    state.given.remove(&id);
                     ops.push(op);
                 }
                 Pending::Proposal(id) if done.insert(id) => ops.extend(self.proposal_op(id)),
@@ -293,35 +332,54 @@ impl ReviewView {
         })
     }
 
-    /// Carries out what the person did. `Err` is one line to show.
-    ///
-    /// # Errors
-    /// When the message is not understood or the gate says why it cannot be done.
-    pub async fn message(&self, message: Value) -> Result<(), String> {
-        if message.get("view").is_none() {
-            let action: ReviewAction = serde_json::from_value(message)
-                .map_err(|error| format!("a key of the review was not understood: {error}"))?;
-            self.act(action);
-            return Ok(());
+    /// Carries out what the person did, in the order in which messages come. `Err` is one line to show.
+    pub fn message(self: &Arc<Self>, message: Value) -> Answering {
+        let message = match Message::parse(message) {
+            Ok(Message::View(ViewMessage::Ready {})) => {
+                // Frees a commit, which others may wait for: it never stands in line.
+                self.workspace.ready_again();
+                return done();
+            }
+            Ok(message) => message,
+            Err(line) => return Box::pin(std::future::ready(Err(line))),
+        };
+        let turn = self.turns.take();
+        if turn.is_now() {
+            let Message::View(ViewMessage::Taken { .. }) = message else {
+                self.carry_out(message);
+                return done();
+            };
         }
-        let message = serde_json::from_value(message)
-            .map_err(|error| format!("a message of the review was not understood: {error}"))?;
+        let me = Arc::clone(self);
+        Box::pin(async move {
+            let _turn = turn.come().await;
+            match message {
+                Message::View(ViewMessage::Taken {
+                    proposal,
+                    buf,
+                    version,
+                    next,
+                }) => me.take_over(proposal, buf, version, next).await?,
+                message => me.carry_out(message),
+            }
+            Ok(Value::Null)
+        })
+    }
+
+    /// Does what needs no waiting.
+    fn carry_out(&self, message: Message) {
         match message {
-            ViewMessage::Ready {} => self.workspace.ready_again(),
-            ViewMessage::Changed { path } => self.gate.file_changed(&path),
-            ViewMessage::Text {
+            Message::Act(action) => self.act(action),
+            Message::View(ViewMessage::Changed { path }) => self.gate.file_changed(&path),
+            Message::View(ViewMessage::Text {
                 proposal,
                 base,
                 plain,
-            } => self.text(proposal, base, plain),
-            ViewMessage::Taken {
-                proposal,
-                buf,
-                next,
-            } => self.take_over(proposal, buf, next).await?,
-            ViewMessage::Answer { id, answer } => self.gate.answer(id, answer),
+            }) => self.text(proposal, base, plain),
+            Message::View(ViewMessage::Answer { id, answer }) => self.gate.answer(id, answer),
+            // These two are taken before.
+            Message::View(ViewMessage::Ready {} | ViewMessage::Taken { .. }) => {}
         }
-        Ok(())
     }
 
     /// Lets the gate do it; what it says is shown in the message line.
@@ -364,6 +422,7 @@ impl ReviewView {
             put(&mut op, "lines", digest.lines);
             put(&mut op, "rows", digest.rows);
         } else {
+            self.state.lock().gave(&proposal);
             put(&mut op, "editable", proposal.state == ProposalState::Open);
             put(
                 &mut op,
@@ -381,24 +440,57 @@ impl ReviewView {
         self.queue(Pending::Op(op));
     }
 
-    async fn take_over(&self, id: ProposalId, buf: i64, next: Option<Next>) -> Result<(), String> {
+    async fn take_over(
+        &self,
+        id: ProposalId,
+        buf: i64,
+        version: Option<u64>,
+        next: Option<Next>,
+    ) -> Result<(), String> {
+        let taken = self.take_text(id, buf, version).await;
+        let op = json!({"op": "review.taken", "id": id.0, "ok": taken.is_ok()});
+        self.queue(Pending::Op(op));
+        taken?;
+        if let Some(next) = next {
+            let action = self.next_action(id, next);
+            self.act(action.ok_or("this proposal is settled already")?);
+        }
+        Ok(())
+    }
+
+    /// Makes the text of a proposal's buffer the proposed one. What became of the file since the person was given that
+    /// text is no edit of theirs.
+    async fn take_text(
+        &self,
+        id: ProposalId,
+        buf: i64,
+        version: Option<u64>,
+    ) -> Result<(), String> {
+        let lines = self.workspace.buffer_bytes(buf).await;
+        let lines = lines.map_err(|error| format!("read the edited proposal: {error}"))?;
         let proposal = self
             .gate
             .proposal(id)
             .ok_or("this proposal is settled already")?;
-        let before = proposal.target.clone().unwrap_or_else(|| Arc::from([]));
-        let lines = self.workspace.buffer_bytes(buf).await;
-        let lines = lines.map_err(|error| format!("read the edited proposal: {error}"))?;
-        let target = model::from_buffer(&lines, &before);
-        if target != before.as_ref() {
+        let now = proposal.target.clone().unwrap_or_else(|| Arc::from([]));
+        let given = self.state.lock().given(id, version);
+        let given = given.unwrap_or_else(|| Arc::clone(&now));
+        let edited = model::from_buffer(&lines, &given);
+        let target = if given == now {
+            edited
+        } else {
+            merge::carry_over(&given, &edited, &now).ok_or_else(|| {
+                format!(
+                    "{} changed where you edited its proposal; your version is kept in the buffer, `:e!` shows the new one",
+                    model::display(&proposal.path, &self.cwd)
+                )
+            })?
+        };
+        if target != now.as_ref() {
             self.act(ReviewAction::EditTarget {
                 proposal: id,
                 target,
             });
-        }
-        if let Some(next) = next {
-            let action = self.next_action(id, next);
-            self.act(action.ok_or("this proposal is settled already")?);
         }
         Ok(())
     }
@@ -428,17 +520,37 @@ impl Source for ReviewView {
 
 impl Panel for ReviewView {
     fn request(&self, request: Request) -> Answering {
-        let me = self.me.upgrade();
-        Box::pin(async move {
-            match me {
-                Some(me) => me.message(request.params).await.map(|()| Value::Null),
-                None => Ok(Value::Null),
-            }
-        })
+        match self.me.upgrade() {
+            Some(me) => me.message(request.params),
+            None => done(),
+        }
     }
 }
 
 impl State {
+    fn gave(&mut self, proposal: &Proposal) {
+        let texts = self.given.entry(proposal.id).or_default();
+        if texts
+            .back()
+            .is_none_or(|(version, _)| *version != proposal.version)
+        {
+            texts.push_back((
+                proposal.version,
+                proposal.target.clone().unwrap_or_default(),
+            ));
+        }
+        while texts.len() > MAX_GIVEN {
+            texts.pop_front();
+        }
+    }
+
+    /// The text of that version. Of one that is not known any more, the oldest that is.
+    fn given(&self, id: ProposalId, version: Option<u64>) -> Option<Arc<[u8]>> {
+        let texts = self.given.get(&id)?;
+        let same = texts.iter().find(|(known, _)| Some(*known) == version);
+        same.or(texts.front()).map(|(_, text)| Arc::clone(text))
+    }
+
     fn number(&mut self, proposal: &Proposal) -> usize {
         if let Some(number) = self.numbers.get(&proposal.id) {
             return *number;

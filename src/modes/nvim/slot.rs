@@ -47,6 +47,8 @@ struct SlotState {
     name: Option<String>,
     next_tag: u64,
     waiting: HashMap<u64, oneshot::Sender<Result<Json, CommandError>>>,
+    /// `:Pi edit` is at work: the tools are limited.
+    editing: bool,
     /// Questions that wait for the person, and the calls they are about.
     questions: HashMap<u64, String>,
 }
@@ -109,6 +111,9 @@ impl Slot {
         // Ends when the runtime drops its side, at the latest with the process.
         tokio::spawn(slot.clone().follow(face.clone(), events));
         slot.reload(face).await?;
+        if let Some(tools) = super::edit::bring_back(&face.state, &slot) {
+            tools.await?;
+        }
         Ok(slot)
     }
 
@@ -288,6 +293,21 @@ impl Slot {
         let proposals = gate.proposals(Some(&id));
         !gate.questions(Some(&id)).is_empty()
             || proposals.iter().any(|it| open(it.state) && !it.unreviewed)
+    }
+
+    /// Whether a run is going on.
+    pub(super) fn is_running(&self) -> bool {
+        self.status.lock().is_running()
+    }
+
+    /// Whether `:Pi edit` is at work.
+    pub(super) fn is_editing(&self) -> bool {
+        self.state.lock().editing
+    }
+
+    /// Says whether `:Pi edit` is at work; returns whether that is news.
+    pub(super) fn set_editing(&self, editing: bool) -> bool {
+        std::mem::replace(&mut self.state.lock().editing, editing) != editing
     }
 
     /// Draws the whole chat again.

@@ -76,6 +76,11 @@ impl Status {
         })
     }
 
+    /// Whether a run is going on.
+    pub fn is_running(&self) -> bool {
+        self.run == Run::Running
+    }
+
     /// Says whether the person is waited for; returns whether that is news.
     pub fn set_asks(&mut self, asks: bool) -> bool {
         std::mem::replace(&mut self.asks, asks) != asks

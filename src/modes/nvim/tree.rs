@@ -22,6 +22,8 @@ use crate::session::tree_view::{Charset, Filter, TreeRow, TreeView};
 
 /// Rows of one page.
 const PAGE: usize = 500;
+/// Entries read for a search while the session stands still: a few milliseconds.
+const SEARCHED_AT_ONCE: usize = 256;
 /// Lines of a preview.
 const PREVIEW: usize = 200;
 
@@ -62,6 +64,15 @@ pub(super) fn start(slot: &Arc<Slot>, request: &Request) -> Answering {
 /// Answers a page of rows: `{rows, first, len, total, leaf, here, filter}`; `here` is the row of the entry `at`.
 fn rows(slot: &Slot, request: &Request) -> Answer {
     let mut view = slot.tree.lock();
+    if let Some(query) = request.text("query") {
+        view.set_query(query);
+    }
+    // The session goes on between two pieces of a search through all its texts.
+    while slot
+        .runtime
+        .look(|session| view.read_texts(session, SEARCHED_AT_ONCE))
+        > 0
+    {}
     slot.runtime.look(|session| {
         change(&mut view, session, request);
         let row_of = |id: Option<&str>| id.and_then(|id| view.row_of(session, id));
@@ -92,9 +103,6 @@ fn rows(slot: &Slot, request: &Request) -> Answer {
 fn change(view: &mut TreeView, session: &Session, request: &Request) {
     if let Some(filter) = request.text("filter").and_then(Filter::parse) {
         view.set_filter(filter);
-    }
-    if let Some(query) = request.text("query") {
-        view.set_query(query);
     }
     if let (Some(id), Some(folded)) = (
         request.text("fold"),

@@ -142,8 +142,8 @@ impl EditorWorkspace {
         let disk = self.disk.state(path).await?;
         let in_step = match disk.origin {
             Origin::Missing => false,
-            // Its text cannot be compared without Neovim's conversion; it was compared by time just now.
-            _ if !loaded.facts.utf8 => true,
+            // Its text cannot be compared without Neovim's conversion, only the time of the file.
+            _ if !loaded.facts.utf8 => !loaded.facts.behind,
             _ => disk.bytes == loaded.bytes,
         };
         Ok(if in_step {
@@ -216,10 +216,17 @@ impl EditorWorkspace {
         if moved {
             return CommitOutcome::Moved;
         }
+        if facts.modified && facts.behind {
+            // Whichever is written, the other's changes would be gone.
+            return CommitOutcome::Failed(io::Error::other(
+                "the file was changed on disk, and its buffer has unsaved changes: keep one of them with `:w!` or `:e!`, then accept again",
+            ));
+        }
         if !facts.modifiable || facts.swap {
             return self.commit_around_buffer(commit, facts).await;
         }
         let request = request(&loaded, &commit);
+        let mut moved = CommitOutcome::Moved;
         loop {
             let mut ready = self.ready.subscribe();
             let answer = self
@@ -233,11 +240,11 @@ impl EditorWorkspace {
             };
             match status(&answer) {
                 "busy" => tokio::select! {
-                    _ = ready.changed() => {}
+                    _ = ready.changed() => moved = CommitOutcome::Typed,
                     _ = self.editor.closed() => return CommitOutcome::Unknown,
                 },
                 "done" => return self.written(&commit, facts).await,
-                "moved" => return CommitOutcome::Moved,
+                "moved" => return moved,
                 _ => return CommitOutcome::Failed(failure(&answer)),
             }
         }
@@ -322,6 +329,8 @@ fn request(loaded: &Loaded, commit: &Commit) -> Value {
     let edits = edits_for(&lines, facts.format, &target, &commit.edits);
     let pairs = [
         ("buf", facts.buffer.into()),
+        ("path", path_value(&commit.path)),
+        ("stamp", facts.stamp.as_str().into()),
         ("changedtick", facts.changedtick.into()),
         ("edits", edits.into_iter().map(edit_value).collect()),
         ("empty_before", facts.empty.into()),

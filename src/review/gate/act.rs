@@ -2,8 +2,11 @@
 //!
 //! All of it happens under the short lock and at once; only undoing what is already written goes to a task of its own.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
 
 use super::super::{
     GrantScope, HunkId, HunkState, ProposalId, ProposalState, ReviewAction, ReviewEvent,
@@ -18,6 +21,8 @@ const MAX_LOG: usize = 1_000;
 
 /// One entry of the decision log: what one key press decided.
 pub(super) struct LogItem {
+    /// Counts up: an undo that had to wait never takes a decision made after it.
+    number: u64,
     session: String,
     /// Hunks with the state they had before.
     changes: Vec<(ProposalId, HunkId, HunkState)>,
@@ -65,10 +70,8 @@ impl Shared {
                 state.edit_target(proposal, target, shared.join)
             }
             ReviewAction::Undo { session } => {
-                let (answer, revert) = state.undo(session.as_deref())?;
                 drop(state);
-                undo::revert_all(shared, revert);
-                Ok(answer)
+                undo::undo(shared, session)
             }
             ReviewAction::DropStale { proposal } => state.drop_stale(proposal),
             ReviewAction::Force { proposal } => state.force(proposal),
@@ -122,6 +125,21 @@ impl State {
             .map(|entry| entry.id)
     }
 
+    /// The proposals of hunks, and where each hunk is in its own, found in one go through all of them.
+    fn owners(&self, hunks: &[HunkId]) -> HashMap<HunkId, (ProposalId, usize)> {
+        let wanted: HashSet<HunkId> = hunks.iter().copied().collect();
+        let mut owners = HashMap::with_capacity(wanted.len());
+        for entry in self.entries.values() {
+            let pieces = entry.work.iter().flat_map(|work| &work.pieces);
+            let ours = (0..)
+                .zip(pieces)
+                .filter(|(_, piece)| wanted.contains(&piece.hunk.id))
+                .map(|(at, piece)| (piece.hunk.id, (entry.id, at)));
+            owners.extend(ours);
+        }
+        owners
+    }
+
     fn pending_of(&self, id: ProposalId) -> Vec<HunkId> {
         self.entries
             .get(&id)
@@ -146,12 +164,13 @@ impl State {
         let mut changes = Vec::new();
         let mut looked_at = 0;
         let mut refusal = None;
+        let owners = self.owners(hunks);
         for hunk in hunks {
-            let Some(id) = self.owner(*hunk) else {
+            let Some((id, at)) = owners.get(hunk).copied() else {
                 refusal = Some("this hunk is gone: the list has changed");
                 continue;
             };
-            match self.decide(id, *hunk, to, note) {
+            match self.decide(id, at, to, note) {
                 Ok(Some(before)) => changes.push((id, *hunk, before)),
                 Ok(None) => looked_at += 1,
                 Err(why) => refusal = Some(why),
@@ -178,17 +197,20 @@ impl State {
         }
     }
 
-    /// Decides one hunk; gives the state it had, `None` when it was only marked as looked at.
+    /// Decides the hunk at a place of a proposal; gives the state it had, `None` when it was only marked as looked at.
     fn decide(
         &mut self,
         id: ProposalId,
-        hunk: HunkId,
+        at: usize,
         to: HunkState,
         note: Option<&String>,
     ) -> Result<Option<HunkState>, &'static str> {
         let entry = self.entries.get_mut(&id).ok_or("this change is gone")?;
         let (state, unreviewed) = (entry.state, entry.unreviewed);
-        let piece = entry.piece_mut(hunk).ok_or("this hunk is gone")?;
+        let pieces = entry.work.as_mut().map(|work| &mut work.pieces);
+        let piece = pieces
+            .and_then(|pieces| pieces.get_mut(at))
+            .ok_or("this hunk is gone")?;
         if state == ProposalState::Done && unreviewed && piece.hunk.state == HunkState::Accepted {
             piece.looked_at = true;
             let all = entry.work.iter().flat_map(|work| &work.pieces);
@@ -215,7 +237,7 @@ impl State {
         }
         let event = ReviewEvent::Decided {
             proposal: id,
-            hunk,
+            hunk: piece.hunk.id,
             state: to,
             note: piece.hunk.note.clone(),
         };
@@ -241,7 +263,7 @@ impl State {
         }
     }
 
-    fn remember(&mut self, changes: Vec<(ProposalId, HunkId, HunkState)>) {
+    pub(super) fn remember(&mut self, changes: Vec<(ProposalId, HunkId, HunkState)>) {
         let Some((first, _, _)) = changes.first() else {
             return;
         };
@@ -250,7 +272,12 @@ impl State {
             .get(first)
             .map(|entry| entry.session.clone())
             .unwrap_or_default();
-        self.log.push(LogItem { session, changes });
+        let number = self.log.last().map_or(0, |item| item.number + 1);
+        self.log.push(LogItem {
+            number,
+            session,
+            changes,
+        });
         if self.log.len() > MAX_LOG {
             self.log.remove(0);
         }
@@ -435,22 +462,37 @@ impl State {
         .to_owned()
     }
 
-    /// Takes back the last decision. What was not written yet is pending again; what was is given back to be reverted.
+    /// Takes the last decision out of the log, with the looks at its files that have to end before it is undone.
+    pub(super) fn last_decision(
+        &mut self,
+        session: Option<&str>,
+    ) -> Result<(LogItem, Vec<CancellationToken>), String> {
+        let item = self.pop_log(session, u64::MAX)?;
+        let looks = self.looks_at(item.changes.iter().map(|change| change.0));
+        Ok((item, looks))
+    }
+
+    fn pop_log(&mut self, session: Option<&str>, before: u64) -> Result<LogItem, String> {
+        let ours = |item: &LogItem| {
+            item.number < before && session.is_none_or(|session| item.session == session)
+        };
+        let at = self.log.iter().rposition(ours).ok_or("nothing to undo")?;
+        Ok(self.log.remove(at))
+    }
+
+    /// Takes back a decision. What was not written yet is pending again; what was is given back to be reverted. When
+    /// nothing is left of it, the one before it counts.
     #[expect(
         clippy::type_complexity,
         reason = "a line and the hunks to revert, by proposal"
     )]
-    fn undo(
+    pub(super) fn undo(
         &mut self,
+        mut item: LogItem,
         session: Option<&str>,
     ) -> Result<(String, Vec<(ProposalId, Vec<HunkId>)>), String> {
         loop {
-            let at = self
-                .log
-                .iter()
-                .rposition(|item| session.is_none_or(|session| item.session == session))
-                .ok_or("nothing to undo")?;
-            let item = self.log.remove(at);
+            let number = item.number;
             let (mut reopened, mut revert) = (Vec::new(), Vec::new());
             let mut told = false;
             for (id, hunk, before) in item.changes {
@@ -468,7 +510,8 @@ impl State {
                 return Err("that decision was told to the model already: ask it to propose the change again".to_owned());
             }
             if n_reopened + n_written == 0 {
-                // Cancelled, reverted or forgotten: nothing is left of this one, the one before it counts.
+                // Cancelled, reverted or forgotten.
+                item = self.pop_log(session, number)?;
                 continue;
             }
             let line = match (n_reopened, n_written) {
@@ -489,6 +532,8 @@ impl State {
             return TakenBack::Gone;
         };
         match state {
+            // A write that failed has made it pending already.
+            ProposalState::Open if piece.hunk.state == before => TakenBack::Gone,
             ProposalState::Open => {
                 piece.hunk.state = match piece.hunk.state {
                     // In conflict since: pending once the conflict is gone.
@@ -518,8 +563,9 @@ impl State {
 
     /// Of these hunks those that were written without asking: rejecting one takes it back.
     fn unreviewed_of(&self, hunks: &[HunkId]) -> Vec<(ProposalId, Vec<HunkId>)> {
+        let owners = self.owners(hunks);
         let written = hunks.iter().filter_map(|hunk| {
-            let id = self.owner(*hunk)?;
+            let (id, _) = owners.get(hunk).copied()?;
             let entry = self.entries.get(&id)?;
             (entry.state == ProposalState::Done && entry.unreviewed).then_some((id, *hunk))
         });

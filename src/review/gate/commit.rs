@@ -10,6 +10,7 @@ use super::Shared;
 use super::drive::{Driver, End, Step, crashed, io_error};
 use super::entry::{Entry, Merged, Written};
 use crate::agent::{ErrorClass, ToolError, ToolOutput};
+use crate::files::errno::describe;
 use crate::files::replace::is_read_only;
 use crate::files::state::fingerprint;
 use crate::workspace::disk::read_state;
@@ -17,6 +18,15 @@ use crate::workspace::{Commit, CommitOutcome, FileState, Origin};
 
 /// How often a commit merges again because the file moved under it.
 const MAX_ROUNDS: usize = 5;
+
+/// What became of one attempt to write.
+enum Round {
+    Over(Step),
+    /// The file is another than was merged onto.
+    Moved,
+    /// The same because a person typed in it: they may do so as often as they like.
+    Typed,
+}
 
 /// A write that is decided, and what is told about it if it succeeds.
 struct Prepared {
@@ -116,10 +126,12 @@ impl Driver {
             return self.nothing_to_write().map(Step::End);
         }
         let _lock = self.shared.queue.write_lock(key).await;
-        for _ in 0..MAX_ROUNDS {
+        let mut rounds = 0;
+        while rounds < MAX_ROUNDS {
             match self.round(key).await? {
-                Some(step) => return Ok(step),
-                None => continue,
+                Round::Over(step) => return Ok(step),
+                Round::Moved => rounds += 1,
+                Round::Typed => {}
             }
         }
         let path = self.look(|entry| {
@@ -168,14 +180,14 @@ impl Driver {
         })
     }
 
-    /// Merges onto the file as it is and writes. `None` when it moved in between.
-    async fn round(&self, key: &Path) -> Result<Option<Step>, End> {
+    /// Merges onto the file as it is and writes.
+    async fn round(&self, key: &Path) -> Result<Round, End> {
         let (tool, path) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
         let current = match self.shared.workspace.state(key).await {
             Ok(current) => current,
             Err(error) => {
                 let error = io_error(tool, &path, Some(key), &error);
-                return Ok(Some(self.write_failed(key, error)?));
+                return Ok(Round::Over(self.write_failed(key, error)?));
             }
         };
         self.shared.take_in(self.id, current).await;
@@ -188,7 +200,7 @@ impl Driver {
             })
         })?;
         if stale > 0 {
-            return Ok(Some(Step::Again(
+            return Ok(Round::Over(Step::Again(
                 format!("{path} changed: {stale} hunk(s) are in conflict with what it says now"),
                 ToolError::new(ErrorClass::Stale, stale_text(&path)),
             )));
@@ -197,6 +209,7 @@ impl Driver {
         self.shared
             .keep(&prepared.commit.base, self.recorded(&prepared.record))
             .await;
+        crate::files::moment("record-stored");
         let attempt = Attempt {
             before: prepared.commit.base.clone(),
             after: Arc::clone(&prepared.commit.target),
@@ -206,10 +219,17 @@ impl Driver {
         };
         let outcome = self.shared.workspace.commit(prepared.commit).await;
         let step = match outcome {
-            CommitOutcome::Written { on_disk } => self.written(attempt, on_disk).await?,
+            CommitOutcome::Written { on_disk } => {
+                crate::files::moment("file-written");
+                self.written(attempt, on_disk).await?
+            }
             CommitOutcome::Moved => {
                 self.shared.forget(&attempt.record).await;
-                return Ok(None);
+                return Ok(Round::Moved);
+            }
+            CommitOutcome::Typed => {
+                self.shared.forget(&attempt.record).await;
+                return Ok(Round::Typed);
             }
             CommitOutcome::Failed(error) => {
                 self.shared.forget(&attempt.record).await;
@@ -217,7 +237,7 @@ impl Driver {
             }
             CommitOutcome::Unknown => self.look_at_disk(key, attempt).await?,
         };
-        Ok(Some(step))
+        Ok(Round::Over(step))
     }
 
     /// What is to be written, and the record of it. What the model is told if all goes well is written down before the
@@ -296,6 +316,7 @@ impl Driver {
         self.shared
             .store(record.clone(), self.recorded(&record), text)
             .await;
+        crate::files::moment("record-done");
         self.shared
             .state
             .lock()
@@ -365,7 +386,7 @@ impl Shared {
                 _ => Ok(()),
             }
         });
-        log_trouble(kept.await);
+        self.log_trouble(kept.await);
     }
 
     /// Marks the record as done and notes the change for later.
@@ -386,7 +407,7 @@ impl Shared {
                 checkpoints.note(&done.session, &change, &text)
             })
         });
-        log_trouble(stored.await);
+        self.log_trouble(stored.await);
     }
 
     async fn forget(&self, record: &CommitRecord) {
@@ -396,14 +417,24 @@ impl Shared {
                 records.drop_record(&record.session, &record.call_id)
             })
         });
-        log_trouble(dropped.await);
+        self.log_trouble(dropped.await);
     }
-}
 
-fn log_trouble(outcome: Result<std::io::Result<()>, tokio::task::JoinError>) {
-    match outcome {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!(%error, "the state folder cannot be written"),
-        Err(error) => tracing::error!(%error, "the state folder was not written"),
+    /// Logs each trouble; the person is told once, because what they rely on to go back is not kept.
+    fn log_trouble(&self, outcome: Result<std::io::Result<()>, tokio::task::JoinError>) {
+        let error = match outcome {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(error) => std::io::Error::other(error),
+        };
+        tracing::error!(%error, "the state folder cannot be written");
+        let mut state = self.state.lock();
+        if !std::mem::replace(&mut state.state_trouble_told, true) {
+            let line = format!(
+                "old texts of changes are not kept ({}): `:Pi restore` will not find them after a restart",
+                describe(&error)
+            );
+            state.emit(&ReviewEvent::Said { line });
+        }
     }
 }

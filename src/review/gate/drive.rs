@@ -162,10 +162,7 @@ impl Driver {
         let (tool, path_given) = self.look(|entry| (entry.tool, entry.path_given.clone()))?;
         let verdict = self.verdict(key)?;
         if verdict == Verdict::Refuse {
-            let text = format!(
-                "Changes to files are not accepted in this session (review mode `readonly` or `reject`); {path_given} is unchanged."
-            );
-            return Err(End::Failed(ToolError::new(ErrorClass::Rejected, text)));
+            return Err(not_accepted(&path_given));
         }
         if self.cancel.is_cancelled() {
             return Err(End::Cancelled);
@@ -180,7 +177,7 @@ impl Driver {
         let asks = verdict == Verdict::Ask;
         let work = Plan {
             tool,
-            path_given,
+            path_given: path_given.clone(),
             real_path: key.to_owned(),
             join: self.shared.join,
             asks,
@@ -192,8 +189,13 @@ impl Driver {
         if self.cancel.is_cancelled() {
             return Err(End::Cancelled);
         }
+        // While this was worked out the person may have refused everything, or chosen another mode.
+        let verdict = self.verdict(key)?;
+        if verdict == Verdict::Refuse {
+            return Err(not_accepted(&path_given));
+        }
         self.open(planned, verdict)?;
-        Ok(asks)
+        Ok(verdict == Verdict::Ask)
     }
 
     fn verdict(&self, real_path: &Path) -> Result<Verdict, End> {
@@ -214,6 +216,10 @@ impl Driver {
         let mut next_hunk = state.next_hunk;
         let cwd = &self.shared.cwd;
         let entry = state.entries.get_mut(&self.id).ok_or(End::Cancelled)?;
+        if let Some(reason) = entry.refused.clone() {
+            drop(state);
+            return Err(self.refused_unseen(reason.as_deref()));
+        }
         let mut work = Work::new(
             planned.base,
             planned.planned,
@@ -226,6 +232,8 @@ impl Driver {
                     piece.hunk.state = HunkState::Accepted;
                 }
                 entry.unreviewed = unreviewed;
+                // From here on it is too late to refuse it.
+                entry.state = ProposalState::Applying;
             }
             Verdict::Ask | Verdict::Refuse => {
                 entry.notice = notice(entry, &work.base, cwd, planned.read_only);
@@ -449,6 +457,13 @@ impl Shared {
             }
         }
     }
+}
+
+fn not_accepted(path: &str) -> End {
+    let text = format!(
+        "Changes to files are not accepted in this session (review mode `readonly` or `reject`); {path} is unchanged."
+    );
+    End::Failed(ToolError::new(ErrorClass::Rejected, text))
 }
 
 /// What the person should know before accepting.

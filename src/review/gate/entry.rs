@@ -291,11 +291,14 @@ impl Work {
     /// Takes in the file as it is now. `moved` compares [`Self::base`] with it. Returns how many hunks became stale.
     pub(super) fn take_in(&mut self, current: FileState, moved: &Moved) -> usize {
         let created = self.base.origin == Origin::Missing && current.origin != Origin::Missing;
+        // A file that is gone, or was emptied, has no place for anything: an insertion alone would be all of the new one.
+        let gone = (self.base.origin != Origin::Missing && current.origin == Origin::Missing)
+            || (!self.base.bytes.is_empty() && current.bytes.is_empty());
         let mut newly_stale = 0;
         for piece in &mut self.pieces {
             let old = piece.old_range();
             // A file that appeared meanwhile is what an empty hunk, which creates one, is in conflict with.
-            let clash = created && old.is_empty() && piece.hunk.new.is_empty();
+            let clash = gone || created && old.is_empty() && piece.hunk.new.is_empty();
             let place = moved.locate(&old, &piece.hunk.new).filter(|_| !clash);
             piece.placed = place.is_some() && !piece.given_up;
             match (place, piece.hunk.state) {

@@ -3,8 +3,10 @@
 //! Both are the person's own edits: they take no place in the queue, only the short lock of a write.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
 
 use super::super::hunks::{self, Replacement, lines};
 use super::super::merge::Moved;
@@ -24,16 +26,40 @@ pub(super) fn revert_all(shared: &Arc<Shared>, what: Vec<(ProposalId, Vec<HunkId
         let shared = Arc::clone(shared);
         // Short: a read and a write under the file's lock.
         tokio::spawn(async move {
-            if let Err(why) = revert(&shared, id, &hunks).await {
+            if let Err(NotReverted { why, again }) = revert(&shared, id, &hunks).await {
                 let mut state = shared.state.lock();
                 if let Some(entry) = state.entries.get_mut(&id) {
                     entry.notice = Some(why.clone());
+                }
+                if again {
+                    // The decision stands, and so does the way to take it back.
+                    let accepted = |hunk| (id, hunk, HunkState::Pending);
+                    state.remember(hunks.into_iter().map(accepted).collect());
                 }
                 state.changed(id);
                 // A settled proposal is on no screen any more, and its notice with it.
                 state.emit(&ReviewEvent::Said { line: why });
             }
         });
+    }
+}
+
+/// Why hunks were not taken back.
+struct NotReverted {
+    why: String,
+    /// Whether another try may do better: nothing but the write was in the way.
+    again: bool,
+}
+
+impl From<String> for NotReverted {
+    fn from(why: String) -> Self {
+        Self { why, again: false }
+    }
+}
+
+impl From<&str> for NotReverted {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
     }
 }
 
@@ -45,7 +71,7 @@ struct Reversal {
     old: Vec<Vec<u8>>,
 }
 
-async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Result<(), String> {
+async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Result<(), NotReverted> {
     // A key pressed during the write acts on the state reached.
     let settled = shared
         .look(id, |entry| entry.settled.clone())
@@ -56,7 +82,7 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
         .ok_or("this change is gone")?;
     let lock = shared.queue.write_lock(&path).await;
     for _ in 0..MAX_ROUNDS {
-        let Some((written, reversals, path_given)) = shared
+        let Some((written, reversals, path_given, force)) = shared
             .look(id, |entry| {
                 let written = entry.written.clone()?;
                 let work = entry.work.as_ref()?;
@@ -73,7 +99,8 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
                         old: piece.hunk.old.clone(),
                     })
                     .collect();
-                Some((written, reversals, entry.path_given.clone()))
+                // What was written although it is read-only can be taken back all the same.
+                Some((written, reversals, entry.path_given.clone(), entry.force))
             })
             .flatten()
         else {
@@ -87,8 +114,9 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
             .state(&path)
             .await
             .map_err(|error| format!("not reverted: {}", describe(&error)))?;
-        let (commit, rows) = reversed(&path, &written, current, &reversals)
+        let (mut commit, rows) = reversed(&path, &written, current, &reversals)
             .ok_or_else(|| format!("not reverted: {path_given} says something else there now"))?;
+        commit.force = force;
         let creates = written.before.origin == Origin::Missing && commit.target.is_empty();
         if let Some(checkpoints) = shared.checkpoints.clone() {
             let bytes = Arc::clone(&commit.base.bytes);
@@ -110,26 +138,25 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
                 file_changed(shared, &path, By::Person);
                 return Ok(());
             }
-            CommitOutcome::Moved => {}
+            CommitOutcome::Moved | CommitOutcome::Typed => {}
             CommitOutcome::Failed(error) => {
-                return Err(format!("not reverted: {}", describe(&error)));
+                let why = format!("not reverted: {}", describe(&error));
+                return Err(NotReverted { why, again: true });
             }
             CommitOutcome::Unknown => {
-                return Err("not known whether it was reverted: the editor closed".to_owned());
+                return Err("not known whether it was reverted: the editor closed".into());
             }
         }
     }
-    Err(format!(
-        "not reverted: {path_given} keeps changing",
-        path_given = path.display()
-    ))
+    let why = format!("not reverted: {} keeps changing", path.display());
+    Err(NotReverted { why, again: true })
 }
 
 /// Waits while the proposal is being written. Open again, its hunks are pending already.
 async fn wait_out_the_write(
     shared: &Arc<Shared>,
     id: ProposalId,
-    settled: &tokio_util::sync::CancellationToken,
+    settled: &CancellationToken,
     hunks: &[HunkId],
 ) {
     let applying = || {
@@ -256,6 +283,20 @@ impl State {
         }
     }
 
+    /// Looks at the files of those of these proposals that were written: their hunks follow the file.
+    pub(super) fn looks_at(&self, ids: impl Iterator<Item = ProposalId>) -> Vec<CancellationToken> {
+        let paths: Vec<_> = ids
+            .filter_map(|id| self.entries.get(&id))
+            .filter(|entry| entry.state == ProposalState::Done)
+            .map(|entry| entry.real_path.as_path())
+            .collect();
+        let looks = self.looks.iter();
+        looks
+            .filter(|look| paths.contains(&look.path.as_path()))
+            .map(|look| look.over.clone())
+            .collect()
+    }
+
     /// Proposals whose file this is, with the state they are in.
     fn of_file(&self, path: &Path) -> Vec<(ProposalId, ProposalState)> {
         self.entries
@@ -286,6 +327,91 @@ pub(super) enum By {
     Person,
 }
 
+/// A file that is being looked at because it changed.
+pub(super) struct Look {
+    path: PathBuf,
+    by: By,
+    /// It has read the file: a later change needs a look of its own.
+    has_read: bool,
+    over: CancellationToken,
+}
+
+/// Holds a [`Look`] in the state until it is over.
+struct Looking {
+    shared: Arc<Shared>,
+    over: CancellationToken,
+}
+
+impl Looking {
+    /// `None` when a look that will see this change as well still waits for the file: while a write waits for a person
+    /// who goes on typing, one look is as good as hundreds.
+    fn new(shared: &Arc<Shared>, path: &Path, by: By) -> Option<Self> {
+        let mut state = shared.state.lock();
+        let same = |look: &Look| !look.has_read && look.by == by && look.path == path;
+        if state.looks.iter().any(same) {
+            return None;
+        }
+        let over = CancellationToken::new();
+        state.looks.push(Look {
+            path: path.to_owned(),
+            by,
+            has_read: false,
+            over: over.clone(),
+        });
+        drop(state);
+        Some(Self {
+            shared: Arc::clone(shared),
+            over,
+        })
+    }
+
+    fn reads(&self) {
+        let mut state = self.shared.state.lock();
+        let mut looks = state.looks.iter_mut();
+        if let Some(look) = looks.find(|look| look.over == self.over) {
+            look.has_read = true;
+        }
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.over.cancel();
+        let mut state = self.shared.state.lock();
+        state.looks.retain(|look| !look.over.is_cancelled());
+    }
+}
+
+/// Takes a decision back once the changes of its files that came before are taken in: what a person undid or redid in
+/// the editor, and saved, decides what there is left to take back.
+pub(super) fn undo(shared: &Arc<Shared>, session: Option<String>) -> Result<String, String> {
+    let mut state = shared.state.lock();
+    let (item, looks) = state.last_decision(session.as_deref())?;
+    if looks.is_empty() {
+        let (answer, revert) = state.undo(item, session.as_deref())?;
+        drop(state);
+        revert_all(shared, revert);
+        return Ok(answer);
+    }
+    drop(state);
+    let shared = Arc::clone(shared);
+    // As short as the looks it waits for.
+    tokio::spawn(async move {
+        for look in looks {
+            look.cancelled().await;
+        }
+        let mut state = shared.state.lock();
+        let (line, revert) = match state.undo(item, session.as_deref()) {
+            Ok(done) => done,
+            Err(line) => (line, Vec::new()),
+        };
+        state.emit(&ReviewEvent::Said { line });
+        drop(state);
+        revert_all(&shared, revert);
+    });
+    Ok(String::new())
+}
+
 /// Places the hunks of a file anew.
 pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path, by: By) {
     let Some((first, _)) = shared.state.lock().of_file(path).first().copied() else {
@@ -295,9 +421,13 @@ pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path, by: By) {
         return;
     };
     let shared = Arc::clone(shared);
+    let Some(looking) = Looking::new(&shared, &real_path, by) else {
+        return;
+    };
     // Short: one read of the file, under its lock so that an older reading never replaces a newer one.
     tokio::spawn(async move {
         let _lock = shared.queue.write_lock(&real_path).await;
+        looking.reads();
         let Ok(current) = shared.workspace.state(&real_path).await else {
             return;
         };

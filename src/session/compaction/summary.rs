@@ -173,7 +173,7 @@ fn build(model: &SummaryModel, prompt: String) -> Request {
     };
     Request {
         model: model.model.clone(),
-        messages: vec![Message::System(system), Message::User(user)],
+        messages: vec![Message::System(system).into(), Message::User(user).into()],
         options: RequestOptions {
             thinking: if model.model.reasoning {
                 model.thinking

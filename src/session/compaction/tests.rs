@@ -93,9 +93,10 @@ fn split() -> (Session, Preparation) {
 }
 
 fn prompt(request: &crate::ai::Request) -> String {
-    match &request.messages[..] {
+    let messages: Vec<&Message> = request.messages.iter().map(|message| &**message).collect();
+    match messages[..] {
         [Message::System(_), Message::User(message)] => message.content.text(""),
-        other => panic!("{other:?}"),
+        ref other => panic!("{other:?}"),
     }
 }
 
@@ -184,7 +185,7 @@ async fn a_summary_request_carries_neither_tools_nor_limits_nor_a_cache() {
             ThinkingLevel::Off,
             "the model cannot think"
         );
-        let Message::System(system) = &request.messages[0] else {
+        let Message::System(system) = &*request.messages[0] else {
             panic!()
         };
         assert!(system.tools_added.is_none());

@@ -1,5 +1,7 @@
 //! Messages of a session turned into what providers take: system, user, assistant and tool results.
 
+use std::sync::Arc;
+
 use crate::ai::{BashExecutionMessage, Block, Content, Message, UserMessage};
 
 /// First line before a compaction's summary. Our own words; not stored.
@@ -11,6 +13,16 @@ pub const BRANCH_INTRO: &str = "Another branch of this conversation was tried an
 /// Converts messages; those the model does not see are dropped.
 pub fn convert<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Vec<Message> {
     messages.into_iter().filter_map(convert_one).collect()
+}
+
+/// As [`convert`], for one message; what is sent as it is stored is shared, not copied.
+pub(super) fn shared(message: &Arc<Message>) -> Option<Arc<Message>> {
+    match &**message {
+        Message::System(_) | Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) => {
+            Some(Arc::clone(message))
+        }
+        other => convert_one(other).map(Arc::new),
+    }
 }
 
 fn convert_one(message: &Message) -> Option<Message> {

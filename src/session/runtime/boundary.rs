@@ -90,11 +90,11 @@ impl BoundaryView for View<'_> {
             let last = llm
                 .iter()
                 .rev()
-                .find(|it| !matches!(it, Message::System(_)));
+                .find(|it| !matches!(***it, Message::System(_)));
             let can_continue = last.is_some_and(|last| last.role() != "assistant");
             Ok(json!({
                 "contextEntries": entries, "contextMessages": messages,
-                "llmMessages": values(&mut llm.iter().map(Message::to_value)),
+                "llmMessages": values(&mut llm.iter().map(|it| it.to_value())),
                 "pendingMessages": pending, "canContinue": can_continue,
             }))
         })

@@ -11,7 +11,7 @@ use super::{bash, bind, compact, models, navigate, prompt, queries, sessions};
 use crate::agent::Queue;
 use crate::extensions::Reason;
 use crate::resources::settings::Scope;
-use crate::session::protocol::{Behavior, Command, CommandError, Event, QueueMode};
+use crate::session::protocol::{Behavior, Command, CommandError, NoticeLevel, QueueMode};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -107,12 +107,14 @@ async fn answer(core: &Arc<Core>, command: Command) -> Answer {
         Command::Abort => abort(core).await,
         Command::ClearQueue => Ok(clear_queue(core)),
         Command::AbortRetry => Ok(abort_retry(core)),
-        Command::SetSteeringMode { mode } => set_queue_mode(core, Queue::Steering, mode),
-        Command::SetFollowUpMode { mode } => set_queue_mode(core, Queue::FollowUp, mode),
+        Command::SetSteeringMode { mode } => set_queue_mode(core, Queue::Steering, mode).await,
+        Command::SetFollowUpMode { mode } => set_queue_mode(core, Queue::FollowUp, mode).await,
         Command::SetAutoCompaction { enabled } => {
-            save(core, &["compaction", "enabled"], enabled.into())
+            save(core, &["compaction", "enabled"], enabled.into()).await
         }
-        Command::SetAutoRetry { enabled } => save(core, &["retry", "enabled"], enabled.into()),
+        Command::SetAutoRetry { enabled } => {
+            save(core, &["retry", "enabled"], enabled.into()).await
+        }
         Command::SetModel { provider, id } => models::set(core, &provider, &id).await,
         Command::CycleModel => models::cycle(core).await,
         Command::SetThinkingLevel { level } => models::set_level(core, &level).await,
@@ -179,26 +181,33 @@ fn abort_retry(core: &Core) -> Value {
     Value::Null
 }
 
-fn set_queue_mode(core: &Core, queue: Queue, mode: QueueMode) -> Answer {
+async fn set_queue_mode(core: &Core, queue: Queue, mode: QueueMode) -> Answer {
     core.with(|state| state.queues.set_mode(queue, mode));
     let key = match queue {
         Queue::Steering => "steeringMode",
         Queue::FollowUp => "followUpMode",
     };
-    save(core, &[key], mode.as_str().into())
+    save(core, &[key], mode.as_str().into()).await
 }
 
-/// Saves a setting for all sessions. A file that cannot be written is told, the value holds.
-fn save(core: &Core, key: &[&str], value: Value) -> Answer {
-    core.with(|state| {
-        let settings = &mut state.resources.settings;
-        if let Err(error) = settings.set(Scope::Global, key, value) {
-            core.tell(Event::Notice {
-                level: crate::session::NoticeLevel::Warning,
-                text: error.to_string(),
-            });
+/// Saves a setting for all sessions. It holds at once; the file is written without the lock of the state, one write at a
+/// time. A file that cannot be written is told, the value holds.
+async fn save(core: &Core, key: &[&str], value: Value) -> Answer {
+    core.with(|state| state.resources.settings.hold(Scope::Global, key, value));
+    // Later writes carry what earlier ones could not write, so their order has to be that of the changes.
+    let _turn = core.settings_turn.lock().await;
+    let mut copy = core.with(|state| state.resources.settings.clone());
+    let held = copy.held(Scope::Global).to_vec();
+    let written = tokio::task::spawn_blocking(move || copy.write(Scope::Global)).await;
+    let trouble = match written {
+        Ok(Ok(())) => {
+            core.with(|state| state.resources.settings.written(Scope::Global, &held));
+            return Ok(Value::Null);
         }
-    });
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    core.notice(NoticeLevel::Warning, trouble);
     Ok(Value::Null)
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Core {
     pub(super) tasks: TaskTracker,
     /// Fires at shutdown.
     pub(super) stop: CancellationToken,
+    /// Whose turn it is to write the settings file: held across the write, which is its point.
+    pub(super) settings_turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     /// Changes with every change of what the session is busy with.
     activity: watch::Sender<u64>,
@@ -44,6 +46,7 @@ impl Core {
             check: ArgumentCheck::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            settings_turn: tokio::sync::Mutex::new(()),
             state: Mutex::new(state),
             activity: watch::Sender::new(0),
         })

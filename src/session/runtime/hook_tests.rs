@@ -104,7 +104,7 @@ impl Hooks for Recorder {
         outcome
     }
 
-    async fn context(&self, messages: &[Message]) -> Option<Vec<Message>> {
+    async fn context(&self, messages: &[Arc<Message>]) -> Option<Vec<Message>> {
         self.log(format!("context {}", messages.len()));
         None
     }
@@ -189,7 +189,7 @@ async fn hooks_are_asked_in_order_and_may_change_block_and_add() {
     let texts: Vec<String> = last
         .messages
         .iter()
-        .filter_map(|message| match message {
+        .filter_map(|message| match &**message {
             Message::ToolResult(result) => result.content.first()?.as_text().map(str::to_owned),
             Message::User(user) => Some(user.content.text("")),
             _ => None,

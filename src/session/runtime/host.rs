@@ -19,7 +19,8 @@ use crate::ai::{
     Content, Message, Request, RequestOptions, StopReason, SystemMessage, ToolDeclaration,
 };
 use crate::extensions::Boundary;
-use crate::session::projection::{Context, llm};
+use crate::files::moment;
+use crate::session::projection::{Context, llm, system};
 use crate::session::protocol::Event;
 
 /// The host of one run.
@@ -186,14 +187,23 @@ impl RunHost for Host {
             Some(changed) if changed.role() == message.role() => changed,
             _ => message,
         };
+        if let Message::ToolResult(_) = &message {
+            moment("result-made");
+        }
         let (entry, message) = self
             .core
             .with(|state| {
                 let (entry, message) = state.store_message(&self.core, message)?;
                 state.note_entry(&message, &entry);
+                moment(match &*message {
+                    Message::Assistant(_) => "answer-stored",
+                    Message::ToolResult(_) => "result-stored",
+                    _ => "message-stored",
+                });
                 if let Message::ToolResult(result) = &*message {
                     let gate = &self.core.config.gate;
                     gate.drop_record(state.session.id(), &result.tool_call_id);
+                    moment("record-dropped");
                 }
                 Ok((entry, message))
             })
@@ -323,12 +333,13 @@ impl RunHost for Host {
 
 impl Host {
     /// The messages of a request. Extensions see the branch's own messages, before they become those of a model.
-    async fn messages(&self, context: &Context) -> Vec<Message> {
+    async fn messages(&self, context: &Context) -> Vec<Arc<Message>> {
         let hooks = &self.core.config.hooks;
         if hooks.wants("context") || hooks.wants("context_with_system") {
-            let messages: Vec<Message> = context.messages().map(|it| (**it).clone()).collect();
+            let messages: Vec<Arc<Message>> = context.messages().cloned().collect();
             if let Some(changed) = hooks.context(&messages).await {
-                return llm::convert(changed.iter());
+                let sent = llm::convert(changed.iter()).into_iter();
+                return sent.map(Arc::new).collect();
             }
         }
         context.llm_messages()
@@ -336,16 +347,16 @@ impl Host {
 }
 
 /// Puts one prompt in the place of all system messages; the tools that are declared stay so.
-fn force_prompt(messages: &mut Vec<Message>, prompt: String) {
-    let (_, tools) = crate::ai::transcript::fold_system(messages);
-    messages.retain(|message| !matches!(message, Message::System(_)));
+fn force_prompt(messages: &mut Vec<Arc<Message>>, prompt: String) {
+    let now = system::replay(messages.iter().map(|message| &**message));
+    messages.retain(|message| !matches!(**message, Message::System(_)));
     let system = SystemMessage {
         content: Content::Text(prompt),
-        tools_added: (!tools.is_empty()).then_some(tools),
+        tools_added: now.and_then(|system| system.tools_added),
         timestamp: now_ms(),
         ..SystemMessage::default()
     };
-    messages.insert(0, Message::System(system));
+    messages.insert(0, Arc::new(Message::System(system)));
 }
 
 /// A good answer ends a series of attempts and gives the next overflow its recovery back.

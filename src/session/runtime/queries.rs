@@ -18,7 +18,7 @@ pub(super) async fn answer(core: &Arc<Core>, query: Command) -> Answer {
         Command::GetState => Ok(core.with(|state| session_state(state))),
         Command::GetMessages => Ok(core.with(|state| {
             let context = state.session.context();
-            let messages: Vec<Value> = context.messages().map(|it| it.to_value()).collect();
+            let messages = context.values(&state.session);
             json!({ "messages": messages })
         })),
         Command::GetAvailableModels => {
@@ -34,7 +34,7 @@ pub(super) async fn answer(core: &Arc<Core>, query: Command) -> Answer {
         Command::GetCommands => Ok(commands(core)),
         Command::GetForkMessages => Ok(core.with(|state| fork_messages(state))),
         Command::GetEntries { since } => core.with(|state| entries(state, since.as_deref())),
-        Command::GetSessionStats => Ok(core.with(|state| stats(state))),
+        Command::GetSessionStats => Ok(stats(core).await),
         Command::GetTools => Ok(tools(core)),
         Command::ListSessions { all, query } => list(core, all, query).await,
         Command::ExportHtml { path } => super::export::html(core, path).await,
@@ -125,14 +125,9 @@ fn commands(core: &Core) -> Value {
 fn fork_messages(state: &State) -> Value {
     let rows: Vec<Value> = state
         .session
-        .entries()
-        .filter_map(|entry| match entry.message()? {
-            Message::User(user) => {
-                let text = user.content.text("");
-                (!text.is_empty()).then(|| json!({"entryId": entry.id().as_str(), "text": text}))
-            }
-            _ => None,
-        })
+        .user_texts()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(id, text)| json!({"entryId": id.as_str(), "text": text}))
         .collect();
     json!({ "messages": rows })
 }
@@ -146,7 +141,23 @@ fn entries(state: &State, since: Option<&str>) -> Answer {
     Ok(json!({"entries": entries, "leafId": leaf(state)}))
 }
 
-fn stats(state: &State) -> Value {
+/// Entries that may be counted while the session stands still.
+const COUNTED_AT_ONCE: usize = 256;
+
+/// Counts of the session. Those of a long file that was just opened are made beside it, on a snapshot.
+async fn stats(core: &Arc<Core>) -> Value {
+    let snapshot = core.with(|state| {
+        let many = state.session.uncounted() > COUNTED_AT_ONCE;
+        many.then(|| state.session.snapshot())
+    });
+    if let Some(Ok(snapshot)) = snapshot {
+        // The session shares what was counted. Were it to fail, the count below would only take longer.
+        drop(tokio::task::spawn_blocking(move || snapshot.stats()).await);
+    }
+    core.with(|state| counts(state))
+}
+
+fn counts(state: &State) -> Value {
     let stats = state.session.stats();
     let mut out = Map::new();
     let mut put = |key: &str, value: Value| drop(out.insert(key.to_owned(), value));

@@ -130,7 +130,12 @@ impl State {
     /// became of them. The others are answered in requests only.
     pub(super) fn answer_dangling(&mut self, core: &Core) {
         let session = self.session.id().to_owned();
-        for call in self.open_calls() {
+        for (call, answered) in self.last_calls() {
+            if answered {
+                // Killed between the result and this step, or there is no record.
+                core.config.gate.drop_record(&session, &call.id);
+                continue;
+            }
             let Some(output) = core.config.gate.recall(&session, &call.id) else {
                 continue;
             };
@@ -145,6 +150,7 @@ impl State {
             });
             match self.store_message(core, message) {
                 Ok((entry, message)) => {
+                    crate::files::moment("recalled-stored");
                     core.config.gate.drop_record(&session, &call.id);
                     core.tell(Event::MessageStart {
                         message: Arc::clone(&message),
@@ -159,8 +165,8 @@ impl State {
         }
     }
 
-    /// Calls of the last answer that have no result yet, when nothing but results comes after it.
-    fn open_calls(&self) -> Vec<ToolCall> {
+    /// Calls of the last answer when nothing but results comes after it, and whether each has one.
+    fn last_calls(&self) -> Vec<(ToolCall, bool)> {
         let context = self.session.context();
         let messages: Vec<&Arc<Message>> = context.messages().collect();
         let mut answered: Vec<&str> = Vec::new();
@@ -171,9 +177,13 @@ impl State {
                     if matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) {
                         break;
                     }
-                    let open = answer.tool_calls();
-                    let open = open.filter(|call| !answered.contains(&call.id.as_str()));
-                    return open.cloned().collect();
+                    let calls = answer.tool_calls().cloned();
+                    return calls
+                        .map(|call| {
+                            let is_answered = answered.contains(&call.id.as_str());
+                            (call, is_answered)
+                        })
+                        .collect();
                 }
                 _ => break,
             }

@@ -12,6 +12,9 @@ use super::*;
 use crate::ai::providers::scripted::{Answer, Scripted};
 use crate::ai::{Block, Message};
 
+mod beside;
+mod files;
+
 struct Fixture {
     _dir: tempfile::TempDir,
     runtime: Runtime,

@@ -574,7 +574,8 @@ impl Session {
             .and_then(|id| self.find(&id))
             .or(self.positions().next_back());
         *self.cache.get_mut() = None;
-        *self.stats.get_mut() = Default::default();
+        self.stats = Arc::default();
+        self.load = super::Load::next();
         self.notices.push(StoreNotice::Replaced(disk.path.clone()));
         Ok(())
     }

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use super::StoreError;
 use super::load::{self, Loaded};
+use crate::files::replace::follow_links;
 
 /// Session files hold conversations: for the owner only.
 const FILE_MODE: u32 = 0o600;
@@ -118,6 +120,19 @@ impl Disk {
             Err(std::fs::TryLockError::WouldBlock) => HELD.lock().contains_key(&ident),
             Err(std::fs::TryLockError::Error(_)) => true,
         }
+    }
+
+    /// The same file for reading only, as far as it is known now. Another name on the same handle: the text stays readable
+    /// when the path goes.
+    pub(super) fn frozen(&self) -> io::Result<Self> {
+        Ok(Self {
+            path: self.path.clone(),
+            file: self.file.as_ref().map(File::try_clone).transpose()?,
+            read_only: true,
+            size: self.size,
+            open_line: self.open_line,
+            held: None,
+        })
     }
 
     pub(super) fn is_unborn(&self) -> bool {
@@ -367,17 +382,39 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Creates (or empties) a file for an export, with its folders: where it goes is the person's own choice, so the usual
-/// modes of the system apply to folders; the text is a conversation and stays private.
-pub(crate) fn export_file(path: &Path) -> io::Result<File> {
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir)?;
+/// Writes an export, with its folders: where it goes is the person's own choice, so the usual modes of the system apply to
+/// folders; the text is a conversation and stays private. The file is whole before it takes the place of an older one, so
+/// a full disk leaves what was there; a pipe or device is written as it is.
+pub(crate) fn export(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), StoreError> {
+    let written = export_to(path, write);
+    written.map_err(|source| StoreError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn export_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let path = follow_links(path)?;
+    let old = std::fs::metadata(&path).ok();
+    if old.as_ref().is_some_and(std::fs::Metadata::is_dir) {
+        return Err(io::ErrorKind::IsADirectory.into());
     }
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(FILE_MODE);
-    options.open(path)
+    if old.is_some_and(|old| !old.is_file()) {
+        let mut out = io::BufWriter::new(OpenOptions::new().write(true).open(&path)?);
+        write(&mut out)?;
+        return out.flush();
+    }
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(dir)?;
+    let mut out = io::BufWriter::new(new_file_in(dir)?);
+    write(&mut out)?;
+    let fresh = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    fresh.persist(&path).map_err(|error| error.error)?;
+    Ok(())
 }

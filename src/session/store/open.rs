@@ -179,7 +179,8 @@ impl Session {
             notices: Vec::new(),
             stamps: start.stamps,
             cache: Mutex::new(None),
-            stats: Mutex::default(),
+            stats: std::sync::Arc::default(),
+            load: super::Load::next(),
         }
     }
 

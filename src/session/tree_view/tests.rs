@@ -272,3 +272,55 @@ fn branches_beside_are_found_from_anywhere() {
         ]
     );
 }
+
+#[test]
+fn a_search_reads_each_entry_once_in_pieces_and_finds_what_came_later() {
+    let lines: String = (0..50)
+        .map(|at| {
+            let parent = at.max(1) - 1;
+            match at {
+                0 => "e0 - word0\n".to_owned(),
+                _ => format!("e{at} e{parent} word{at}\n"),
+            }
+        })
+        .collect();
+    let (_dir, mut session) = session(&lines);
+    let mut view = TreeView::new(Filter::Default, Charset::Ascii);
+    view.refresh(&session);
+    assert_eq!(view.read_texts(&session, 20), 0, "nothing is searched");
+    view.set_query("word7");
+    let mut pieces = Vec::new();
+    loop {
+        match view.read_texts(&session, 20) {
+            0 => break,
+            count => pieces.push(count),
+        }
+    }
+    assert_eq!(pieces, [20, 20, 10]);
+    view.refresh(&session);
+    assert_eq!((view.len(), view.total()), (1, 50));
+    for query in ["", "word8", "word49"] {
+        view.set_query(query);
+        assert_eq!(view.read_texts(&session, 20), 0, "all texts are known");
+    }
+    let later = crate::ai::Message::from_value(
+        serde_json::json!({"role": "user", "content": "word7 again"}),
+    );
+    session.append_message(&later).unwrap();
+    view.set_query("word7");
+    assert_eq!(view.read_texts(&session, 20), 1);
+    view.refresh(&session);
+    assert_eq!(view.len(), 2);
+}
+
+#[test]
+fn texts_of_one_session_are_not_those_of_another() {
+    let (_one, one) = session("a - first");
+    let (_two, two) = session("a - second");
+    let mut view = TreeView::new(Filter::Default, Charset::Ascii);
+    view.set_query("first");
+    view.refresh(&one);
+    assert_eq!(view.len(), 1);
+    view.refresh(&two);
+    assert_eq!(view.len(), 0, "another session has other texts");
+}

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -61,6 +62,8 @@ pub(crate) struct Editor {
     pub(crate) written: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     /// A commit has arrived.
     pub(crate) arrived: tokio::sync::Notify,
+    /// How often a file was read.
+    pub(crate) reads: AtomicUsize,
 }
 
 impl Editor {
@@ -77,6 +80,7 @@ impl Editor {
             commits: Mutex::default(),
             written: Mutex::default(),
             arrived: tokio::sync::Notify::new(),
+            reads: AtomicUsize::new(0),
         }
     }
 
@@ -147,6 +151,7 @@ fn with_edits(commit: &Commit) -> Vec<u8> {
 
 impl Workspace for Editor {
     fn state<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<FileState>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         let loaded = self.buffers.lock().get(path).cloned();
         match loaded {
             Some(buffer) => Box::pin(async move {

@@ -151,13 +151,23 @@ async fn a_binary_that_cannot_be_started_is_one_clear_line() {
     })
     .await;
     nv.lua(NOTES, json!(null)).await;
-    nv.command("Pi open").await;
+    nv.command("Pi ask a text that must not be lost").await;
     nv.wait_lua("return #_G.notes == 1").await;
     let notes = nv.lua("return _G.notes", json!(null)).await;
     assert_eq!(
         notes,
         json!(["cannot start /nonexistent/pi-nvim: is it an executable for this machine?"])
     );
+    // The right one is named: the text stands in the prompt.
+    let binary = env!("CARGO_BIN_EXE_pi-nvim");
+    nv.lua("require('pi').setup({ bin = ... })", json!([binary]))
+        .await;
+    nv.command("Pi open").await;
+    nv.wait_lua(
+        "local buf = require('pi.prompt').buffer(vim.t.pi_session)
+         return vim.api.nvim_buf_get_lines(buf, 0, -1, false)[1] == 'a text that must not be lost'",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -167,7 +177,11 @@ async fn another_protocol_is_refused_with_what_to_do() {
     nv.lua("require('pi.backend').PROTOCOL = 99", json!(null))
         .await;
     nv.command("Pi open").await;
-    nv.wait_lua("return #_G.notes > 0").await;
+    nv.wait_lua("return #_G.notes > 0 and not require('pi.backend').info().running")
+        .await;
+    // Told once, also when the process is gone.
+    nv.command("Pi log").await;
+    nv.wait_lua("return #_G.notes == 1").await;
     let notes = nv
         .lua("return table.concat(_G.notes, ' ')", json!(null))
         .await;

@@ -28,6 +28,8 @@ pub(super) enum Answer {
     Pieces(Vec<Piece>),
     /// An HTTP error.
     Error(u16, String),
+    /// Bytes as they are, then the end of the connection; a second part waits for [`Model::go_on`].
+    Raw(String, Option<String>),
 }
 
 /// An answer of one text.
@@ -86,14 +88,22 @@ impl Model {
 
     /// Writes the agent directory's files so that this model is the one to ask.
     pub(super) fn install(&self, agent_dir: &std::path::Path) {
+        self.install_with(agent_dir, json!({}));
+    }
+
+    /// The same with more settings.
+    pub(super) fn install_with(&self, agent_dir: &std::path::Path, more: Value) {
         let models = json!({"providers": {"mock": {
             "baseUrl": self.url, "api": "openai-completions", "apiKey": "sk-test-SECRET123",
             "models": [{"id": "m1", "name": "Mock", "contextWindow": 200_000, "maxTokens": 4096,
                 "input": ["text"], "reasoning": false,
                 "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}}],
         }}});
-        let settings =
+        let mut settings =
             json!({"defaultProvider": "mock", "defaultModel": "m1", "quietStartup": true});
+        if let (Value::Object(settings), Value::Object(more)) = (&mut settings, more) {
+            settings.extend(more);
+        }
         std::fs::write(agent_dir.join("models.json"), models.to_string()).unwrap();
         std::fs::write(agent_dir.join("settings.json"), settings.to_string()).unwrap();
     }
@@ -153,6 +163,14 @@ async fn reply(stream: &mut TcpStream, answer: Answer, shared: &Shared) -> std::
                 body.len()
             );
             return stream.write_all(head.as_bytes()).await;
+        }
+        Answer::Raw(first, second) => {
+            stream.write_all(first.as_bytes()).await?;
+            if let Some(second) = second {
+                shared.gate.notified().await;
+                stream.write_all(second.as_bytes()).await?;
+            }
+            return Ok(());
         }
         Answer::Pieces(pieces) => pieces,
     };

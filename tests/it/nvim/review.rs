@@ -3,5 +3,6 @@
 mod gate;
 mod scenarios;
 mod stage;
+mod upsets;
 mod view;
 mod workspace;

@@ -65,7 +65,7 @@ async fn ask(model: Model, messages: Vec<Message>) -> AssistantMessage {
     let (_dir, registry) = support::registry();
     let request = Request {
         model: Arc::new(model),
-        messages,
+        messages: messages.into_iter().map(Arc::new).collect(),
         options: RequestOptions {
             api_key: Some("interop-key-1".into()),
             thinking: ThinkingLevel::Low,

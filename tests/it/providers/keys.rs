@@ -26,9 +26,7 @@ fn model(provider: &str, base: &str) -> Model {
 fn request(model: Model) -> Request {
     Request {
         model: Arc::new(model),
-        messages: vec![Message::from_value(
-            json!({"role": "user", "content": "hi"}),
-        )],
+        messages: vec![Message::from_value(json!({"role": "user", "content": "hi"})).into()],
         options: RequestOptions::default(),
         cancel: CancellationToken::new(),
     }

@@ -105,7 +105,7 @@ pub fn request(case: &Value, base: &str) -> Request {
     };
     Request {
         model: Arc::new(model),
-        messages: messages(&context),
+        messages: messages(&context).into_iter().map(Arc::new).collect(),
         options: options(&case["options"]),
         cancel: CancellationToken::new(),
     }

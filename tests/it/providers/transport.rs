@@ -1,4 +1,4 @@
-//! What happens between us and a server: pieces, silence, breaks, retries, proxies, certificates, reuse.
+//! What happens between us and a server: pieces, silence, breaks, retries, reuse.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,9 @@ use pi_nvim::ai::{
 use pi_nvim::ai::{StreamEvent, retry};
 use pi_nvim::testing::http::{End, Response, Server};
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{self, env};
+use super::support;
 use crate::conformance::data_dir;
 
 fn model(base: &str) -> Model {
@@ -25,12 +24,10 @@ fn model(base: &str) -> Model {
     serde_json::from_value(value).unwrap()
 }
 
-fn request(base: &str, extra: Value) -> Request {
+pub(super) fn request(base: &str, extra: Value) -> Request {
     Request {
         model: Arc::new(model(base)),
-        messages: vec![Message::from_value(
-            json!({"role": "user", "content": "hi"}),
-        )],
+        messages: vec![Message::from_value(json!({"role": "user", "content": "hi"})).into()],
         options: RequestOptions {
             api_key: Some("sk-test-SECRET123".into()),
             extra: extra.as_object().cloned().unwrap_or_else(Map::new),
@@ -54,7 +51,7 @@ fn finish(reason: &str) -> String {
     )
 }
 
-fn text(words: &[&str]) -> String {
+pub(super) fn text(words: &[&str]) -> String {
     words
         .iter()
         .map(|word| chunk(json!({"content": word})))
@@ -62,7 +59,7 @@ fn text(words: &[&str]) -> String {
         + &finish("stop")
 }
 
-async fn last(registry: &ModelRegistry, request: Request) -> AssistantMessage {
+pub(super) async fn last(registry: &ModelRegistry, request: Request) -> AssistantMessage {
     let events: Vec<StreamEvent> = registry.provider().stream(request).collect().await;
     match events.last() {
         Some(StreamEvent::Done(message) | StreamEvent::Error(message)) => (**message).clone(),
@@ -76,7 +73,7 @@ async fn answer(response: Response) -> AssistantMessage {
     last(&registry, request(&server.url(), json!({}))).await
 }
 
-fn said(message: &AssistantMessage) -> String {
+pub(super) fn said(message: &AssistantMessage) -> String {
     message.content.iter().filter_map(Block::as_text).collect()
 }
 
@@ -299,7 +296,7 @@ async fn a_cut_answer_is_a_retryable_error_that_keeps_its_text() {
 }
 
 /// An address on loopback where nobody listens.
-fn free_url() -> String {
+pub(super) fn free_url() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
 }
@@ -426,145 +423,6 @@ async fn a_redirect_to_another_server_is_not_followed() {
     let message = answer(away).await;
     assert_eq!(message.stop_reason, StopReason::Error);
     assert_eq!(other.requests().len(), 0);
-}
-
-#[tokio::test]
-async fn proxies_are_used_where_they_should_be() {
-    let proxy = Server::start(vec![Response::ok(text(&["via proxy"]))])
-        .await
-        .unwrap();
-    let with_user = proxy.url().replace("http://", "http://user:PROXYPASS1@");
-    let dir = tempfile::tempdir().unwrap();
-    let registry = ModelRegistry::load(dir.path(), env(&[("HTTP_PROXY", &with_user)]));
-    let message = last(&registry, request("http://model.test/v1", json!({}))).await;
-    assert_eq!(said(&message), "via proxy", "{message:?}");
-    let seen = proxy.requests();
-    assert_eq!(seen[0].path, "http://model.test/v1/chat/completions");
-    assert!(
-        seen[0]
-            .header("proxy-authorization")
-            .unwrap()
-            .starts_with("Basic ")
-    );
-    // On loopback it sees nothing.
-    let server = Server::start(vec![Response::ok(text(&["direct"]))])
-        .await
-        .unwrap();
-    assert_eq!(
-        said(&last(&registry, request(&server.url(), json!({}))).await),
-        "direct"
-    );
-    assert_eq!(proxy.requests().len(), 1);
-    // Nor with an exception.
-    let registry = ModelRegistry::load(
-        dir.path(),
-        env(&[("HTTP_PROXY", &with_user), ("NO_PROXY", "model.test")]),
-    );
-    let message = last(&registry, request("http://model.test/v1", json!({}))).await;
-    assert_eq!(
-        (message.stop_reason, proxy.requests().len()),
-        (StopReason::Error, 1)
-    );
-    // A dead one is named without its password.
-    let dead = free_url().replace("http://", "http://user:PROXYPASS1@");
-    let registry = ModelRegistry::load(dir.path(), env(&[("HTTP_PROXY", &dead)]));
-    let why = last(&registry, request("http://model.test/v1", json!({})))
-        .await
-        .error_message
-        .unwrap();
-    assert!(
-        why.contains("through the proxy 127.0.0.1:") && !why.contains("PROXYPASS1"),
-        "{why}"
-    );
-    let registry = ModelRegistry::load(
-        dir.path(),
-        env(&[("ALL_PROXY", "socks5://user:PROXYPASS1@p:1")]),
-    );
-    let why = last(&registry, request("http://model.test/v1", json!({})))
-        .await
-        .error_message
-        .unwrap();
-    assert!(
-        why.contains("socks5") && !why.contains("PROXYPASS1"),
-        "{why}"
-    );
-}
-
-/// A TLS server that gives every connection one answer; its authority's certificate as PEM.
-async fn tls_server(body: String) -> (u16, String) {
-    let names = vec!["localhost".to_owned()];
-    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let ca_key = rcgen::KeyPair::generate().unwrap();
-    let ca = rcgen::CertifiedIssuer::self_signed(params, ca_key).unwrap();
-    let key = rcgen::KeyPair::generate().unwrap();
-    let cert = rcgen::CertificateParams::new(names)
-        .unwrap()
-        .signed_by(&key, &ca)
-        .unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key)
-        .unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (acceptor, body) = (acceptor.clone(), body.clone());
-            tokio::spawn(async move {
-                // A client that does not trust us ends here.
-                let Ok(mut stream) = acceptor.accept(stream).await else {
-                    return;
-                };
-                let mut seen = [0; 16384];
-                assert!(stream.read(&mut seen).await.is_ok_and(|count| count > 0));
-                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-                stream
-                    .write_all(format!("{head}{body}").as_bytes())
-                    .await
-                    .ok();
-                stream.shutdown().await.ok();
-            });
-        }
-    });
-    (port, ca.pem())
-}
-
-#[tokio::test]
-async fn a_private_authority_is_trusted_when_named() {
-    let (port, pem) = tls_server(text(&["secure"])).await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("ca.pem");
-    std::fs::write(&file, pem).unwrap();
-    let base = format!("https://localhost:{port}/v1");
-    for variable in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"] {
-        let registry = ModelRegistry::load(dir.path(), env(&[(variable, file.to_str().unwrap())]));
-        let message = last(&registry, request(&base, json!({}))).await;
-        assert_eq!(said(&message), "secure", "{variable}: {message:?}");
-    }
-    let (_dir, registry) = support::registry();
-    let message = last(&registry, request(&base, json!({"maxRetries": 3}))).await;
-    let why = message.error_message.clone().unwrap();
-    assert!(
-        why.contains("certificate of localhost is not trusted") && why.contains("SSL_CERT_FILE"),
-        "{why}"
-    );
-    assert!(!retry::is_retryable(&message, 0), "{why}");
-    let registry =
-        ModelRegistry::load(dir.path(), env(&[("SSL_CERT_FILE", "/nonexistent/ca.pem")]));
-    let why = last(&registry, request(&base, json!({})))
-        .await
-        .error_message
-        .unwrap();
-    assert!(
-        why.contains("/nonexistent/ca.pem") && why.contains("SSL_CERT_FILE"),
-        "{why}"
-    );
 }
 
 /// The events without what differs from run to run.

@@ -54,7 +54,7 @@ fn observed(session: &Session, path: &[Pos], context: &Context) -> Value {
         "model": context.model().map(|model| json!({"provider": model.provider, "modelId": model.model_id})),
         "thinkingLevel": context.thinking_level(),
         "contextMessages": context.values(session),
-        "llmMessages": values(&context.llm_messages()),
+        "llmMessages": values(context.llm_messages().iter().map(|message| &**message)),
         "replayedSystemMessage": system,
         "estimatedTokens": estimate.tokens,
         "lastUsageMessageIndex": estimate.last_usage_index,

@@ -8,6 +8,7 @@ use crate::ai::message::{
     AssistantMessage, Block, Content, ImageBlock, Message, ThinkingBlock, ToolDeclaration,
     ToolResultMessage,
 };
+use crate::ai::providers::conversation::{Mark, Rules};
 use crate::ai::providers::{Body, Call, Retention};
 use crate::ai::schema::{self, Strictness};
 
@@ -19,27 +20,30 @@ const IMAGE_BELOW: &str = "(image attached after the tool results)";
 
 /// Builds the request.
 pub(super) fn build(call: &Call) -> Result<Body, String> {
-    let transcript = call.transcript(|id, _| ids::plain(id));
+    let (system, offered) = call.system();
     let marker = cache_marker(call);
-    let mut messages = messages(call, &transcript.messages);
-    if let Some(marker) = &marker {
-        mark_last(&mut messages, marker);
-    }
+    let mark_end =
+        |elements: &mut [Value]| marker.as_ref().is_some_and(|it| mark_last(elements, it));
+    let conversation = call.conversation(&Rules {
+        rename: &|id, _| ids::plain(id),
+        convert: &|prepared, _| messages(call, prepared),
+        mark: marker.as_ref().map(|_| &mark_end as Mark<'_>),
+        variant: String::new(),
+    })?;
     let thinks = call.thinks();
     let adaptive = call.flag("forceAdaptiveThinking", false);
-    let (max_tokens, budget) = room(call, &transcript.tools, thinks && !adaptive);
+    let (max_tokens, budget) = room(call, &offered, thinks && !adaptive);
     let mut out = Map::new();
     out.insert("model".into(), call.model.id.as_str().into());
-    out.insert("messages".into(), messages.into());
+    out.insert("messages".into(), Value::Null);
     out.insert("max_tokens".into(), max_tokens.into());
     out.insert("stream".into(), true.into());
-    if !transcript.system.is_empty() {
-        let mut block = json!({"type": "text", "text": transcript.system});
+    if !system.is_empty() {
+        let mut block = json!({"type": "text", "text": system});
         mark(&mut block, marker.as_ref());
         out.insert("system".into(), json!([block]));
     }
-    let mut tools = transcript
-        .tools
+    let mut tools = offered
         .iter()
         .map(|tool| tool_json(call, tool))
         .collect::<Result<Vec<Value>, String>>()?;
@@ -83,6 +87,8 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         path: "/v1/messages".to_owned(),
         headers: headers(call, thinks && !adaptive, has_tools),
         json: out,
+        member: "messages",
+        conversation,
     })
 }
 
@@ -183,16 +189,17 @@ fn mark(block: &mut Value, marker: Option<&Value>) {
     }
 }
 
-/// Marks the last block of the last message, if a user said it. Earlier bytes stay as they were.
-fn mark_last(messages: &mut [Value], marker: &Value) {
+/// Marks the last block of the last message, if a user said it. Earlier bytes stay as they were. False when there is no
+/// message at all.
+fn mark_last(messages: &mut [Value], marker: &Value) -> bool {
     let Some(last) = messages.last_mut() else {
-        return;
+        return false;
     };
     if last.get("role").and_then(Value::as_str) != Some("user") {
-        return;
+        return true;
     }
     let Some(content) = last.get_mut("content") else {
-        return;
+        return true;
     };
     if let Some(text) = content.as_str() {
         *content = json!([{"type": "text", "text": text}]);
@@ -200,6 +207,7 @@ fn mark_last(messages: &mut [Value], marker: &Value) {
     if let Some(block) = content.as_array_mut().and_then(|list| list.last_mut()) {
         mark(block, Some(marker));
     }
+    true
 }
 
 fn messages(call: &Call, messages: &[Message]) -> Vec<Value> {

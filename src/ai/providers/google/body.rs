@@ -8,6 +8,7 @@ use crate::ai::message::{
     AssistantMessage, Block, Content, ImageBlock, Message, ToolDeclaration, ToolResultMessage,
 };
 use crate::ai::model::{Model, ThinkingLevel};
+use crate::ai::providers::conversation::Rules;
 use crate::ai::providers::{Body, Call};
 use crate::ai::schema::{self, Strictness};
 use crate::ai::transcript::same_model;
@@ -48,26 +49,28 @@ fn bare_id(id: &str) -> String {
 /// Builds the request.
 pub(super) fn build(call: &Call) -> Result<Body, String> {
     let family = Family::of(&call.model);
-    let transcript = call.transcript(|id, _| {
-        if family.ids {
-            ids::plain(id)
-        } else {
-            id.to_owned()
-        }
-    });
+    let (system, offered) = call.system();
+    let conversation = call.conversation(&Rules {
+        rename: &|id, _| {
+            if family.ids {
+                ids::plain(id)
+            } else {
+                id.to_owned()
+            }
+        },
+        convert: &|prepared, _| contents(call, &family, prepared),
+        mark: None,
+        variant: String::new(),
+    })?;
     let mut strict = false;
-    let declarations = transcript
-        .tools
+    let declarations = offered
         .iter()
         .map(|tool| tool_json(call, &family, tool, &mut strict))
         .collect::<Result<Vec<Value>, String>>()?;
     let mut out = Map::new();
-    out.insert(
-        "contents".into(),
-        contents(call, &family, &transcript.messages).into(),
-    );
-    if !transcript.system.is_empty() {
-        let system = json!({"parts": [{"text": transcript.system}], "role": "user"});
+    out.insert("contents".into(), Value::Null);
+    if !system.is_empty() {
+        let system = json!({"parts": [{"text": system}], "role": "user"});
         out.insert("systemInstruction".into(), system);
     }
     if !declarations.is_empty() {
@@ -86,10 +89,7 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
     if let Some(temperature) = call.options.temperature {
         config.insert("temperature".into(), temperature.into());
     }
-    config.insert(
-        "maxOutputTokens".into(),
-        call.max_tokens(&transcript.tools).into(),
-    );
+    config.insert("maxOutputTokens".into(), call.max_tokens(&offered).into());
     if let Some(thinking) = thinking_config(call, &family) {
         config.insert("thinkingConfig".into(), thinking);
     }
@@ -99,6 +99,8 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         path: format!("/models/{}:streamGenerateContent?alt=sse", call.model.id),
         headers: Vec::new(),
         json: out,
+        member: "contents",
+        conversation,
     })
 }
 

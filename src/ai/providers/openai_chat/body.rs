@@ -2,13 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::compat::{Compat, template_args};
+use super::compat::Compat;
+use super::thinking;
 use crate::ai::ids;
-use crate::ai::limits::ANSWER_TOKENS;
 use crate::ai::message::{
-    AssistantMessage, Block, Content, Message, ThinkingBlock, ToolDeclaration, ToolResultMessage,
+    AssistantMessage, Block, Content, Message, ThinkingBlock, ToolCall, ToolDeclaration,
+    ToolResultMessage,
 };
-use crate::ai::model::ThinkingLevel;
+use crate::ai::providers::conversation::{Mark, Rules};
 use crate::ai::providers::{Body, Call, Retention, cut_chars};
 use crate::ai::schema::{self, Strictness};
 
@@ -22,21 +23,60 @@ const IMAGES_FOLLOW: &str = "Images returned by the tool calls above:";
 pub(crate) fn build(call: &Call) -> Result<Body, String> {
     let compat = Compat::of(call);
     let provider = &call.model.provider;
-    let transcript = call.transcript(|id, _| ids::chat(id, provider));
-    let max_tokens = call.max_tokens(&transcript.tools);
+    let (system, offered) = call.system();
+    let max_tokens = call.max_tokens(&offered);
     let long = call.retention == Retention::Long;
-    let mut messages = messages(call, &compat, &transcript.system, &transcript.messages);
-    let mut tools = transcript
-        .tools
+    let marker = (compat.anthropic_cache && call.retention != Retention::None)
+        .then(|| cache_marker(long && compat.long_retention));
+    let mark = |elements: &mut [Value]| marker.as_ref().is_some_and(|it| mark_last(elements, it));
+    let mut conversation = call.conversation(&Rules {
+        rename: &|id, _| ids::chat(id, provider),
+        convert: &|prepared, _| messages(call, &compat, prepared),
+        mark: marker.as_ref().map(|_| &mark as Mark<'_>),
+        variant: String::new(),
+    })?;
+    if let Some(mut lead) = system_json(call, &compat, &system) {
+        if let Some(marker) = &marker {
+            mark_text(&mut lead, marker);
+        }
+        conversation.lead(&lead)?;
+    }
+    let mut tools = offered
         .iter()
         .map(|tool| tool_json(tool, &compat, call))
         .collect::<Result<Vec<Value>, String>>()?;
-    if compat.anthropic_cache && call.retention != Retention::None {
-        mark_cache(&mut messages, &mut tools, long && compat.long_retention);
+    let last_tool = tools.last_mut().and_then(Value::as_object_mut);
+    if let (Some(marker), Some(tool)) = (&marker, last_tool) {
+        tool.insert("cache_control".into(), marker.clone());
     }
     let mut out = Map::new();
     out.insert("model".into(), call.model.id.as_str().into());
-    out.insert("messages".into(), messages.into());
+    out.insert("messages".into(), Value::Null);
+    answer_fields(call, &compat, max_tokens, &mut out);
+    if !tools.is_empty() || (compat.tools_with_history && conversation.has_tools) {
+        out.insert("tools".into(), tools.into());
+        if call.flag("zaiToolStream", false) && !offered.is_empty() {
+            out.insert("tool_stream".into(), true.into());
+        }
+    }
+    if let Some(choice) = &call.options.tool_choice {
+        out.insert("tool_choice".into(), choice.clone());
+    }
+    cache_fields(call, &compat, long, &mut out);
+    thinking::fields(call, &compat, max_tokens, &mut out);
+    routing_fields(call, &mut out);
+    call.sampling(&mut out);
+    Ok(Body {
+        path: "/chat/completions".to_owned(),
+        headers: session_headers(call, &compat),
+        json: out,
+        member: "messages",
+        conversation,
+    })
+}
+
+/// Writes how the answer is wanted: streamed, with usage, not stored, how long, how random.
+fn answer_fields(call: &Call, compat: &Compat, max_tokens: u64, out: &mut Map<String, Value>) {
     out.insert("stream".into(), true.into());
     if compat.usage_in_streaming {
         out.insert("stream_options".into(), json!({"include_usage": true}));
@@ -48,28 +88,6 @@ pub(crate) fn build(call: &Call) -> Result<Body, String> {
     if let Some(temperature) = call.options.temperature {
         out.insert("temperature".into(), temperature.into());
     }
-    let has_history = transcript.messages.iter().any(|message| match message {
-        Message::Assistant(answer) => answer.tool_calls().next().is_some(),
-        other => matches!(other, Message::ToolResult(_)),
-    });
-    if !tools.is_empty() || (compat.tools_with_history && has_history) {
-        out.insert("tools".into(), tools.into());
-        if call.flag("zaiToolStream", false) && !transcript.tools.is_empty() {
-            out.insert("tool_stream".into(), true.into());
-        }
-    }
-    if let Some(choice) = &call.options.tool_choice {
-        out.insert("tool_choice".into(), choice.clone());
-    }
-    cache_fields(call, &compat, long, &mut out);
-    thinking_fields(call, &compat, max_tokens, &mut out);
-    routing_fields(call, &mut out);
-    call.sampling(&mut out);
-    Ok(Body {
-        path: "/chat/completions".to_owned(),
-        headers: session_headers(call, &compat),
-        json: out,
-    })
 }
 
 fn session_headers(call: &Call, compat: &Compat) -> Vec<(&'static str, String)> {
@@ -111,97 +129,14 @@ fn routing_fields(call: &Call, out: &mut Map<String, Value>) {
     }
 }
 
-/// Writes the fields that turn thinking on or off, in the words of the server.
-fn thinking_fields(call: &Call, compat: &Compat, max_tokens: u64, out: &mut Map<String, Value>) {
-    if !call.model.reasoning {
-        return;
-    }
-    let on = call.thinks();
-    let budget = call.budget().min(max_tokens.saturating_sub(ANSWER_TOKENS));
-    let off = call.off_word();
-    let off_or_none = off.map(|word| word.unwrap_or("none"));
-    let enabled = if on { "enabled" } else { "disabled" };
-    let mut put = |key: &str, value: Value| {
-        out.insert(key.to_owned(), value);
-    };
-    let mut effort_too = on && compat.reasoning_effort;
-    match compat.thinking_format.as_str() {
-        "openrouter" => {
-            effort_too = false;
-            match (on, off_or_none) {
-                (true, _) => put("reasoning", json!({"effort": call.effort()})),
-                (false, Some(word)) => put("reasoning", json!({"effort": word})),
-                (false, None) => {}
-            }
-        }
-        "deepseek" => {
-            if on || off.is_some() {
-                put("thinking", json!({"type": enabled}));
-            }
-        }
-        "zai" if on => put(
-            "thinking",
-            json!({"type": enabled, "clear_thinking": false}),
-        ),
-        "zai" => put("thinking", json!({"type": enabled})),
-        "qwen" => put("enable_thinking", on.into()),
-        "qwen-chat-template" => {
-            effort_too = false;
-            put(
-                "chat_template_kwargs",
-                json!({"enable_thinking": on, "preserve_thinking": true}),
-            );
-        }
-        "chat-template" | "baseten" => {
-            effort_too = false;
-            for (flag, field) in [
-                ("chatTemplateKwargs", "chat_template_kwargs"),
-                ("chatTemplateArgs", "chat_template_args"),
-            ] {
-                if let Some(args) = template_args(call, flag, budget) {
-                    put(field, Value::Object(args));
-                }
-            }
-        }
-        "together" => put("reasoning", json!({"enabled": on})),
-        "string-thinking" => {
-            effort_too = false;
-            match (on, off_or_none) {
-                (true, _) => put("thinking", call.effort().into()),
-                (false, Some(word)) => put("thinking", word.into()),
-                (false, None) => {}
-            }
-        }
-        "ant-ling" => {
-            effort_too = false;
-            if let (true, Some(Some(word))) = (on, call.model.level_word(call.level)) {
-                put("reasoning", json!({"effort": word}));
-            }
-        }
-        _ => {
-            if let (false, Some(Some(word))) = (on, off) {
-                put("reasoning_effort", word.into());
-            }
-        }
-    }
-    if effort_too {
-        put("reasoning_effort", call.effort().into());
-    }
-    let field = call
-        .compat("thinkingTokenBudgetField")
-        .and_then(Value::as_str);
-    if let (true, Some(field)) = (on && call.level != ThinkingLevel::Off, field) {
-        put(field, budget.into());
-    }
+fn system_json(call: &Call, compat: &Compat, system: &str) -> Option<Value> {
+    let developer = call.model.reasoning && compat.developer_role;
+    let role = if developer { "developer" } else { "system" };
+    (!system.is_empty()).then(|| json!({"role": role, "content": system}))
 }
 
-fn messages(call: &Call, compat: &Compat, system: &str, messages: &[Message]) -> Vec<Value> {
+fn messages(call: &Call, compat: &Compat, messages: &[Message]) -> Vec<Value> {
     let mut out = Vec::new();
-    if !system.is_empty() {
-        let developer = call.model.reasoning && compat.developer_role;
-        let role = if developer { "developer" } else { "system" };
-        out.push(json!({"role": role, "content": system}));
-    }
     let mut images: Vec<Value> = Vec::new();
     let mut after_result = false;
     for message in messages {
@@ -296,32 +231,19 @@ fn assistant_json(call: &Call, compat: &Compat, answer: &AssistantMessage) -> Op
         .map(|block| block.thinking.as_str())
         .filter(|text| !text.trim().is_empty())
         .collect();
-    let calls: Vec<Value> = answer
-        .tool_calls()
-        .map(|call| {
-            let function = json!({"name": call.name, "arguments": call.arguments.to_string()});
-            json!({"id": call.id, "type": "function", "function": function})
-        })
-        .collect();
+    let calls: Vec<Value> = answer.tool_calls().map(call_json).collect();
     let as_text = compat.thinking_as_text && !thoughts.is_empty();
     if text.trim().is_empty() && calls.is_empty() && !as_text {
         return None;
     }
+    let content = match text.as_str() {
+        text if as_text => text_parts(&thoughts.join("\n\n"), text),
+        "" if compat.non_null_content => "".into(),
+        "" => Value::Null,
+        text => text.into(),
+    };
     let mut out = Map::new();
     out.insert("role".into(), "assistant".into());
-    let content = if as_text {
-        let mut parts = vec![json!({"type": "text", "text": thoughts.join("\n\n")})];
-        if !text.is_empty() {
-            parts.push(json!({"type": "text", "text": text}));
-        }
-        parts.into()
-    } else if !text.is_empty() {
-        text.into()
-    } else if compat.non_null_content {
-        "".into()
-    } else {
-        Value::Null
-    };
     out.insert("content".into(), content);
     if !compat.thinking_as_text {
         replay_thinking(&thinking, &thoughts, &mut out);
@@ -333,6 +255,19 @@ fn assistant_json(call: &Call, compat: &Compat, answer: &AssistantMessage) -> Op
         out.insert("reasoning_content".into(), "".into());
     }
     Some(out.into())
+}
+
+fn call_json(call: &ToolCall) -> Value {
+    let function = json!({"name": call.name, "arguments": call.arguments.to_string()});
+    json!({"id": call.id, "type": "function", "function": function})
+}
+
+/// Thinking as a text part before the text.
+fn text_parts(thoughts: &str, text: &str) -> Value {
+    let parts = [thoughts, text].into_iter().filter(|it| !it.is_empty());
+    parts
+        .map(|it| json!({"type": "text", "text": it}))
+        .collect()
 }
 
 /// Gives thinking back in the field it came in; the signature names it or holds the details themselves.
@@ -384,36 +319,21 @@ fn tool_json(tool: &ToolDeclaration, compat: &Compat, call: &Call) -> Result<Val
     Ok(json!({"type": "function", "function": function}))
 }
 
-/// Puts Anthropic's cache markers on the system message, the last tool and the last message with text.
-fn mark_cache(messages: &mut [Value], tools: &mut [Value], long: bool) {
-    let marker = if long {
+/// Anthropic's cache marker, for the system message, the last tool and the last message with text.
+fn cache_marker(long: bool) -> Value {
+    if long {
         json!({"type": "ephemeral", "ttl": "1h"})
     } else {
         json!({"type": "ephemeral"})
-    };
-    let role = |message: &Value| {
-        message
-            .get("role")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    if let Some(first) = messages
+    }
+}
+
+/// Marks the last message with text; false when there is none.
+fn mark_last(messages: &mut [Value], marker: &Value) -> bool {
+    messages
         .iter_mut()
-        .find(|m| matches!(role(m).as_str(), "system" | "developer"))
-    {
-        mark_text(first, &marker);
-    }
-    if let Some(tool) = tools.last_mut().and_then(Value::as_object_mut) {
-        tool.insert("cache_control".into(), marker.clone());
-    }
-    for message in messages.iter_mut().rev() {
-        if matches!(role(message).as_str(), "user" | "assistant" | "tool")
-            && mark_text(message, &marker)
-        {
-            break;
-        }
-    }
+        .rev()
+        .any(|message| mark_text(message, marker))
 }
 
 /// Marks the last text part of a message; false when it has none.

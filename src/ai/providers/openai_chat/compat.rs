@@ -1,6 +1,6 @@
 //! How a server departs from OpenAI's Chat Completions: known by provider or host, overridden by the model's `compat`.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::ai::providers::{Call, host_is};
 
@@ -204,32 +204,4 @@ fn affinity(call: &Call, host: &Host) -> Option<String> {
     let default = if router { "openrouter" } else { "openai" };
     call.flag("sendSessionAffinityHeaders", router)
         .then(|| format.unwrap_or(default).to_owned())
-}
-
-/// Fills the configured template arguments (`chatTemplateKwargs`); `None` when there are none.
-pub(crate) fn template_args(call: &Call, field: &str, budget: u64) -> Option<Map<String, Value>> {
-    let configured = call.compat(field).and_then(Value::as_object)?;
-    let thinks = call.thinks();
-    let mut out = Map::new();
-    for (key, value) in configured {
-        let variable = value.get("$var").and_then(Value::as_str);
-        let omit = value
-            .get("omitWhenOff")
-            .and_then(Value::as_bool)
-            .unwrap_or(false);
-        let filled = match variable {
-            None => Some(value.clone()),
-            Some(_) if omit && !thinks => None,
-            Some("thinking.enabled") => Some(thinks.into()),
-            Some("thinking.effort") if thinks => Some(call.effort().into()),
-            Some("thinking.effort") => call.off_word().flatten().map(Into::into),
-            Some("thinking.budget") if thinks => Some(budget.into()),
-            Some("thinking.budget") => Some(0.into()),
-            Some(_) => None,
-        };
-        if let Some(value) = filled {
-            out.insert(key.clone(), value);
-        }
-    }
-    Some(out)
 }

@@ -1,6 +1,6 @@
 //! From a conversation to the body of a Responses request.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
@@ -9,6 +9,7 @@ use crate::ai::message::{
     AssistantMessage, Block, Content, ImageBlock, Message, TextBlock, ToolCall, ToolDeclaration,
     ToolResultMessage,
 };
+use crate::ai::providers::conversation::Rules;
 use crate::ai::providers::{Body, Call, Retention, cut_chars};
 use crate::ai::schema::{self, Strictness};
 
@@ -19,37 +20,34 @@ const LEAST_OUTPUT: u64 = 16;
 /// Builds the request.
 pub(super) fn build(call: &Call) -> Result<Body, String> {
     let model = &call.model;
-    let transcript = call.transcript(|id, answer| {
-        let foreign = answer.provider != model.provider || answer.api != model.api;
-        ids::responses(id, &model.provider, foreign)
-    });
-    let tools = transcript
-        .tools
+    let (system, offered) = call.system();
+    let tools = offered
         .iter()
         .map(|tool| tool_json(call, tool))
         .collect::<Result<Vec<Value>, String>>()?;
-    let mut input = Vec::new();
-    if !transcript.system.is_empty() {
+    let grammars = grammar_names(call, &offered);
+    let mut conversation = call.conversation(&Rules {
+        rename: &|id, answer| {
+            let foreign = answer.provider != model.provider || answer.api != model.api;
+            ids::responses(id, &model.provider, foreign)
+        },
+        convert: &|prepared, start| items(call, &grammars, prepared, start),
+        mark: None,
+        variant: grammars.iter().copied().collect::<Vec<&str>>().join("\n"),
+    })?;
+    if !system.is_empty() {
         let developer = model.reasoning && call.flag("supportsDeveloperRole", true);
         let role = if developer { "developer" } else { "system" };
-        input.push(json!({"role": role, "content": transcript.system}));
-    }
-    let grammars = grammar_names(call, &transcript.tools);
-    for (index, message) in transcript.messages.iter().enumerate() {
-        match message {
-            Message::User(user) => input.extend(user_json(&user.content)),
-            Message::Assistant(answer) => answer_items(call, answer, index, &grammars, &mut input),
-            Message::ToolResult(result) => input.push(result_json(result, &grammars)),
-            _ => {}
-        }
+        let lead = json!({"role": role, "content": system});
+        conversation.lead(&lead)?;
     }
     let mut out = Map::new();
     out.insert("model".into(), model.id.as_str().into());
-    out.insert("input".into(), input.into());
+    out.insert("input".into(), Value::Null);
     out.insert("stream".into(), true.into());
     out.insert("store".into(), false.into());
     if call.flag("supportsMaxOutputTokens", true) {
-        let limit = call.max_tokens(&transcript.tools).max(LEAST_OUTPUT);
+        let limit = call.max_tokens(&offered).max(LEAST_OUTPUT);
         out.insert("max_output_tokens".into(), limit.into());
     }
     if let Some(temperature) = call.options.temperature {
@@ -71,7 +69,25 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         path: "/responses".to_owned(),
         headers: session_headers(call),
         json: out,
+        member: "input",
+        conversation,
     })
+}
+
+/// Converts messages; `start` is the place of the first one in the conversation.
+fn items(call: &Call, grammars: &BTreeSet<&str>, messages: &[Message], start: usize) -> Vec<Value> {
+    let mut out = Vec::new();
+    for (index, message) in messages.iter().enumerate() {
+        match message {
+            Message::User(user) => out.extend(user_json(&user.content)),
+            Message::Assistant(answer) => {
+                answer_items(call, answer, start + index, grammars, &mut out);
+            }
+            Message::ToolResult(result) => out.push(result_json(result, grammars)),
+            _ => {}
+        }
+    }
+    out
 }
 
 fn session_headers(call: &Call) -> Vec<(&'static str, String)> {
@@ -165,7 +181,7 @@ fn answer_items(
     call: &Call,
     answer: &AssistantMessage,
     index: usize,
-    grammars: &HashSet<&str>,
+    grammars: &BTreeSet<&str>,
     out: &mut Vec<Value>,
 ) {
     let same_api = answer.provider == call.model.provider && answer.api == call.model.api;
@@ -258,7 +274,7 @@ fn call_item(call: &ToolCall, other_model: bool, grammar: bool) -> Value {
     item.into()
 }
 
-fn result_json(result: &ToolResultMessage, grammars: &HashSet<&str>) -> Value {
+fn result_json(result: &ToolResultMessage, grammars: &BTreeSet<&str>) -> Value {
     let call_id = result.tool_call_id.split('|').next().unwrap_or_default();
     let texts: Vec<&str> = result.content.iter().filter_map(Block::as_text).collect();
     let text = texts.join("\n");
@@ -288,7 +304,7 @@ fn result_json(result: &ToolResultMessage, grammars: &HashSet<&str>) -> Value {
     json!({"type": kind, "call_id": call_id, "output": output})
 }
 
-fn grammar_names<'a>(call: &Call, tools: &'a [ToolDeclaration]) -> HashSet<&'a str> {
+fn grammar_names<'a>(call: &Call, tools: &'a [ToolDeclaration]) -> BTreeSet<&'a str> {
     let supported = call.flag("supportsOpenAIGrammarTools", false);
     let is_grammar = |tool: &&ToolDeclaration| {
         supported && grammar(tool).is_some() && grammar_property(tool).is_some()

@@ -4,6 +4,8 @@
 //! files and a new file, runs the tests again and, when some fail because the person rejected something, proposes
 //! another way for exactly those. It needs no key and no network, and works the same in a test as on a screen.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::ai::{Block, Message};
@@ -82,7 +84,7 @@ const FIXES: [Fix; 5] = [
 const CHANGES: &str = "# Changes\n\n- Amounts are read and shown digit by digit, so no cent is lost to floating point.\n- Totals and receipts count the quantity.\n- A discount gives whole cents.\n";
 
 /// Returns the next move for this conversation.
-pub fn respond(messages: &[Message]) -> Move {
+pub fn respond(messages: &[Arc<Message>]) -> Move {
     let story = Story { messages };
     if !story.called("demo-read-cart") {
         return read_the_code();
@@ -278,19 +280,19 @@ fn failing(output: &str) -> Vec<String> {
 
 /// The conversation so far, as the script asks about it.
 struct Story<'a> {
-    messages: &'a [Message],
+    messages: &'a [Arc<Message>],
 }
 
 impl Story<'_> {
     fn called(&self, id: &str) -> bool {
-        self.messages.iter().any(|message| match message {
+        self.messages.iter().any(|message| match &**message {
             Message::Assistant(answer) => answer.tool_calls().any(|call| call.id == id),
             _ => false,
         })
     }
 
     fn results(&self) -> impl Iterator<Item = (&str, String)> {
-        self.messages.iter().filter_map(|message| match message {
+        self.messages.iter().filter_map(|message| match &**message {
             Message::ToolResult(result) => {
                 let texts: Vec<&str> = result.content.iter().filter_map(Block::as_text).collect();
                 Some((result.tool_call_id.as_str(), texts.join("\n")))
@@ -331,7 +333,7 @@ impl Story<'_> {
     }
 
     fn said_goodbye(&self) -> bool {
-        self.messages.iter().any(|message| match message {
+        self.messages.iter().any(|message| match &**message {
             Message::Assistant(answer) => answer
                 .content
                 .iter()
@@ -347,7 +349,7 @@ mod tests {
     use super::*;
     use crate::ai::{AssistantMessage, ToolResultMessage, message::ToolCall};
 
-    fn answered(history: &mut Vec<Message>, step: &Move, result: impl Fn(&str) -> String) {
+    fn answered(history: &mut Vec<Arc<Message>>, step: &Move, result: impl Fn(&str) -> String) {
         let content = step
             .calls
             .iter()
@@ -361,17 +363,17 @@ mod tests {
             })
             .chain([Block::text(step.text.clone())])
             .collect();
-        history.push(Message::Assistant(AssistantMessage {
+        history.push(Arc::new(Message::Assistant(AssistantMessage {
             content,
             ..AssistantMessage::default()
-        }));
+        })));
         for (id, name, _) in &step.calls {
-            history.push(Message::ToolResult(ToolResultMessage {
+            history.push(Arc::new(Message::ToolResult(ToolResultMessage {
                 tool_call_id: id.clone(),
                 tool_name: name.clone(),
                 content: vec![Block::text(result(id))],
                 ..ToolResultMessage::default()
-            }));
+            })));
         }
     }
 

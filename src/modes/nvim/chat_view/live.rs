@@ -2,9 +2,10 @@
 
 use serde_json::Value as Json;
 
-use super::text::{clock, first_line, lines, tokens};
+use super::text::{clip_to, clock, first_line, lines, tokens};
 use super::tool::{Header, State, ToolBlock};
 use super::{Block, Chat, Kind, Mark};
+use super::{attached, errors};
 use crate::ai::{AssistantMessage, Block as Content, Message, StopReason, StreamEvent};
 use crate::modes::nvim::json::at;
 use crate::session::Event;
@@ -18,6 +19,8 @@ pub(in crate::modes::nvim) struct Stream {
     key: String,
     /// Model that answers.
     model: String,
+    /// Block of the last failed request.
+    failed: Option<String>,
     /// Tool blocks that fold when the next block starts.
     fold_next: Vec<String>,
     /// Ids of thinking blocks and when they began.
@@ -84,8 +87,12 @@ impl Chat {
                 delay_ms,
                 error,
             } => {
-                let error = first_line(&plain_error(error), 160);
+                let error = first_line(&errors::plain(error), 160);
                 let line = format!("{error}  retry {attempt}/{max_attempts}");
+                // It stands in the place of the failure it tells of.
+                if let Some(failed) = self.stream.failed.take() {
+                    self.remove(&failed);
+                }
                 let mut block = Block::new("retry", Kind::Error, vec![line]);
                 block.until = Some(now + i64::try_from(*delay_ms).unwrap_or(0));
                 self.put(block);
@@ -188,13 +195,7 @@ impl Chat {
         let error = message.error_message.as_deref().unwrap_or_default();
         match message.stop_reason {
             StopReason::Error => {
-                let text = if error.is_empty() {
-                    "the request failed"
-                } else {
-                    error
-                };
-                let text = plain_error(text);
-                self.note(Kind::Error, &super::text::clip_to(&text, 1_000));
+                self.failure(error, &message.provider);
             }
             StopReason::Aborted => self.note(Kind::Error, "aborted"),
             StopReason::Length => {
@@ -205,6 +206,28 @@ impl Chat {
             }
             _ => {}
         }
+    }
+
+    /// A request failed: what the server said, and below what to do about it.
+    fn failure(&mut self, error: &str, provider: &str) {
+        let plain = match errors::plain(error) {
+            text if text.is_empty() => "the request failed".to_owned(),
+            text => clip_to(&text, 1_000),
+        };
+        let mark = |line, group| Mark {
+            line,
+            start: 0,
+            end: None,
+            group,
+        };
+        let id = self.next_id("note");
+        let mut block = Block::new(&id, Kind::Error, vec![plain]);
+        if let Some(advice) = errors::advice(error, provider) {
+            block.lines.push(advice);
+            block.marks = vec![mark(0, "PiError"), mark(1, "PiNotice")];
+        }
+        self.stream.failed = Some(id);
+        self.put(block);
     }
 
     fn update(&mut self, event: &StreamEvent, now: i64) {
@@ -460,22 +483,6 @@ impl Chat {
     }
 }
 
-/// An error of a server without the JSON around its message.
-fn plain_error(text: &str) -> String {
-    let Some((head, Ok(body))) = text
-        .find('{')
-        .and_then(|at| text.split_at_checked(at))
-        .map(|(head, body)| (head, serde_json::from_str::<Json>(body)))
-    else {
-        return text.to_owned();
-    };
-    let message = [at(&body, "/error/message"), at(&body, "/message")];
-    match message.into_iter().find_map(Json::as_str) {
-        Some(message) => format!("{head}{message}"),
-        None => text.to_owned(),
-    }
-}
-
 fn thinking_block(id: &str) -> Block {
     let mut block = Block::new(id, Kind::Thinking, vec!["thinking".into()]);
     block.closed = true;
@@ -504,7 +511,18 @@ fn user_block(id: &str, content: &crate::ai::Content, timestamp: i64) -> Block {
         });
     }
     let mut all = vec![header];
-    all.extend(lines(content.text("\n").trim_end()));
+    let text = content.text("\n");
+    let (own, attached) = attached::part(&text);
+    all.extend(lines(own));
+    for line in attached {
+        marks.push(Mark {
+            line: all.len(),
+            start: 0,
+            end: None,
+            group: "PiAttachment",
+        });
+        all.push(line);
+    }
     let images = match content {
         crate::ai::Content::Blocks(blocks) => blocks
             .iter()

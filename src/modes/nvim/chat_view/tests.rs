@@ -291,7 +291,12 @@ fn errors_and_retries_are_lines() {
             entry: Some("a".into()),
         },
     ]);
-    check(events, expect!["[error open] 401 wrong key"]);
+    check(
+        events,
+        expect![[r#"
+            [error open] 401 wrong key
+                `:Pi login` stores another key, `:Pi model` takes another model"#]],
+    );
 }
 
 #[test]

@@ -50,6 +50,10 @@ pub(super) struct Facts {
     pub(super) swap: bool,
     /// It would be written as an empty file.
     pub(super) empty: bool,
+    /// The file on disk when this was said.
+    pub(super) stamp: String,
+    /// The file on disk is another than the one the buffer was read from or written to.
+    pub(super) behind: bool,
 }
 
 /// Finds a field of a msgpack map.
@@ -81,6 +85,8 @@ impl Facts {
             modifiable: flag("modifiable")?,
             swap: flag("swap").unwrap_or(false),
             empty: number("line_count")? == 0,
+            stamp: text("stamp")?.to_owned(),
+            behind: flag("behind")?,
         })
     }
 
@@ -255,6 +261,8 @@ mod tests {
             modifiable: true,
             swap: false,
             empty: target.lines.is_empty(),
+            stamp: String::new(),
+            behind: false,
         }
     }
 

@@ -129,7 +129,8 @@ impl Brain {
         if let Err(trouble) = self.check(request) {
             self.troubles.lock().push(trouble);
         }
-        if matches!(request.messages.last(), Some(Message::User(_))) {
+        let last = request.messages.last().map(|message| &**message);
+        if matches!(last, Some(Message::User(_))) {
             self.left = 1 + self.random.below(3);
         }
         let done = Answer::say("I am").pause(self.time()).text(" done.");
@@ -164,7 +165,8 @@ impl Brain {
     fn check(&self, request: &Request) -> Result<(), String> {
         let messages = &request.messages;
         let mut at = 0;
-        while let Some(message) = messages.get(at) {
+        let get = |at: usize| messages.get(at).map(|message| &**message);
+        while let Some(message) = get(at) {
             at += 1;
             let Message::Assistant(answer) = message else {
                 if matches!(message, Message::ToolResult(_)) {
@@ -174,7 +176,7 @@ impl Brain {
             };
             // Providers leave out broken answers.
             for call in answer.tool_calls().filter(|_| !is_broken(answer)) {
-                match messages.get(at) {
+                match get(at) {
                     Some(Message::ToolResult(it)) if it.tool_call_id == call.id => at += 1,
                     other => return Err(format!("{call:?} is followed by {other:?}")),
                 }

@@ -74,6 +74,25 @@ async fn plain_undo_tells_the_model_once_when_it_is_saved() {
 }
 
 #[tokio::test]
+async fn an_undo_right_behind_undo_and_redo_of_the_editor_finds_the_change() {
+    let stage = Stage::start(&[("a.txt", TEXT)]).await;
+    stage.nv.command("edit a.txt").await;
+    for _ in 0..12 {
+        let call = stage.edit("a.txt", &[("two\n", "2\n")]);
+        stage.wait_open(1).await;
+        stage.nv.command("2").await;
+        stage.nv.keys("g.a").await;
+        call.text().await;
+        stage.wait_clear().await;
+        // All in one go, so that nothing has time to follow.
+        let keys = "silent normal! u\nsilent write\nsilent redo\nsilent write\nlua require('pi.review').undo()";
+        stage.nv.lua("vim.cmd(...)", json!([keys])).await;
+        stage.nv.wait("getline(2) == 'two' && !&modified").await;
+        assert_eq!(stage.disk("a.txt"), TEXT);
+    }
+}
+
+#[tokio::test]
 async fn a_decision_made_elsewhere_waits_for_the_end_of_typing() {
     let stage = Stage::start(&[("a.txt", TEXT)]).await;
     stage.nv.command("edit a.txt").await;

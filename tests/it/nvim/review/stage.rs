@@ -274,3 +274,25 @@ impl Stage {
         self.gate.act(action).unwrap();
     }
 }
+
+impl Stage {
+    /// Waits for a line that something could not be done, and takes it.
+    pub(super) async fn expect_error(&self, part: &str) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            let found = {
+                let mut errors = self.errors.lock();
+                let at = errors.iter().position(|line| line.contains(part));
+                at.map(|at| errors.remove(at))
+            };
+            if found.is_some() {
+                return;
+            }
+            assert!(
+                std::time::Instant::now() < deadline,
+                "no error says {part:?}"
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+}

@@ -13,6 +13,8 @@ use serde_json::json;
 
 use super::super::harness::{Nv, Options};
 
+mod outside;
+
 /// A Neovim with one file open, and the files as the backend sees them.
 struct Stage {
     nv: Nv,
@@ -228,7 +230,7 @@ async fn typing_in_between_is_a_moved_text() {
     stage.nv.wait("exists('#pi.review.commit.1')").await;
     stage.nv.keys("x<Esc>").await;
     let outcome = waiting.await.unwrap();
-    assert!(matches!(outcome, CommitOutcome::Moved), "{outcome:?}");
+    assert!(matches!(outcome, CommitOutcome::Typed), "{outcome:?}");
     assert_eq!(stage.text().await, "xone\ntwo\nthree\nfour");
 }
 
