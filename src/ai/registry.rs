@@ -15,6 +15,7 @@ use super::catalogue;
 use super::config_value::ConfigValue;
 use super::credentials::{self, CommandCache, Credentials, Sources};
 use super::http::{self, EnvLookup, HttpError, HttpSettings};
+use super::local;
 use super::model::Model;
 use super::models_json::{self, Overlay, ProviderConfig};
 use super::provider::{EventStream, Provider, Request};
@@ -149,12 +150,13 @@ impl ModelRegistry {
         }
         match self.source(&model.provider) {
             Ok(Some(_)) => None,
-            Ok(None) => Some(credentials::missing(
-                model,
-                self.services.auth.entry(&model.provider).as_ref(),
-            )),
+            Ok(None) => Some(self.missing_key(&model.provider)),
             Err(why) => Some(why),
         }
+    }
+
+    fn missing_key(&self, provider: &str) -> String {
+        credentials::missing(provider, self.services.auth.entry(provider).as_ref())
     }
 
     /// Whether a provider has credentials.
@@ -226,13 +228,14 @@ impl ModelRegistry {
                 .filter(|id| catalogue::provider(id).is_none()),
         );
         let status = |provider: String| {
-            let models = state
-                .models
-                .iter()
-                .filter(|model| model.provider == provider)
-                .count();
-            let (source, problem) = match self.source(&provider) {
-                Ok(source) => (source, None),
+            let own = |model: &&Model| model.provider == provider;
+            let models: Vec<&Model> = state.models.iter().filter(own).collect();
+            let found = self.source(&provider);
+            let set_up =
+                !matches!(found, Ok(None)) || self.services.auth.entry(&provider).is_some();
+            let (source, problem) = match found {
+                Ok(Some(source)) => (Some(source), self.without_models(&models)),
+                Ok(None) => (None, Some(self.missing_key(&provider))),
                 Err(why) => (None, Some(why)),
             };
             let named = state
@@ -241,13 +244,29 @@ impl ModelRegistry {
                 .and_then(|config| config.name.clone());
             ProviderStatus {
                 name: named.unwrap_or_else(|| auth::display_name(&provider)),
+                models: models.len(),
                 provider,
                 source,
+                set_up,
                 problem,
-                models,
             }
         };
         ids.into_iter().map(status).collect()
+    }
+
+    /// Says why a provider with a key still gives nothing to choose from.
+    fn without_models(&self, models: &[&Model]) -> Option<String> {
+        let Some(first) = models.first() else {
+            return Some("none of its models is known; name them in models.json".to_owned());
+        };
+        let speaks = |model: &&Model| self.why_unusable(model).is_none();
+        let any = models.iter().any(speaks);
+        (!any).then(|| self.why_unusable(first)).flatten()
+    }
+
+    /// Returns where model servers of this machine are looked for.
+    pub fn local_targets(&self) -> Vec<local::Target> {
+        local::targets(&self.services.env)
     }
 
     /// Returns the agent folder, for [`auth::login`] and [`auth::logout`].

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use pi_nvim::ai::auth::{self, ProviderStatus};
+
 use super::start::Startup;
 use super::{Action, Cli, say};
 
@@ -41,15 +43,37 @@ fn list_models(cli: &Cli, filter: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
+/// Prints a line for each provider, those that can be used first. Fails when there are none, so that scripts can ask.
 fn auth_check(cli: &Cli) -> Result<(), String> {
     let startup = Startup::new(cli.clone())?;
-    for status in startup.opener.registry.status() {
-        let state = match (&status.problem, &status.source) {
-            (Some(problem), _) => problem.clone(),
-            (None, Some(_)) => format!("ready, {} models", status.models),
-            (None, None) => "no key".to_owned(),
-        };
-        say::out(&format!("{}\t{}\t{state}\n", status.provider, status.name));
+    let mut rows = startup.opener.registry.status();
+    // What somebody set up and does not work is looked for next.
+    rows.sort_by_key(|row| (row.problem.is_some(), !row.set_up));
+    let width = rows.iter().map(|row| row.provider.len()).max();
+    let width = width.unwrap_or_default();
+    for row in &rows {
+        say::out(&format!("{}\n", auth_line(row, width)));
+    }
+    if rows.iter().all(|row| row.problem.is_some()) {
+        return Err(
+            "no provider can be used yet: set one of the variables above, or store a key with `:Pi login PROVIDER` in Neovim"
+                .to_owned(),
+        );
     }
     Ok(())
+}
+
+fn auth_line(row: &ProviderStatus, width: usize) -> String {
+    let (provider, models) = (&row.provider, row.models);
+    let plural = if models == 1 { "model" } else { "models" };
+    match (&row.problem, &row.source) {
+        (Some(why), _) => {
+            let why = auth::beside_name(provider, why);
+            format!("{provider:width$}  -      {why}")
+        }
+        (None, Some(source)) => {
+            format!("{provider:width$}  ready  key from {source}, {models} {plural}")
+        }
+        (None, None) => format!("{provider:width$}  ready  {models} {plural}"),
+    }
 }

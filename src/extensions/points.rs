@@ -116,8 +116,17 @@ pub enum Draft {
         /// `null` or `{content}`.
         replacement: Value,
     },
-    /// A compaction.
-    Compaction(Box<OwnSummary>),
+    /// A summary that stands for older history from here on.
+    Compaction {
+        /// The summary.
+        summary: String,
+        /// First entry of the branch that stays; `None` keeps nothing.
+        first_kept: Option<String>,
+        /// Details.
+        details: Option<Value>,
+        /// Usage of the extension's own calls.
+        usage: Option<Box<Usage>>,
+    },
 }
 
 /// Where a boundary stands.

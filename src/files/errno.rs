@@ -11,7 +11,7 @@ pub fn describe(error: &io::Error) -> String {
     };
     match name_and_words(errno) {
         Some((name, words)) => format!("{name}: {words}"),
-        None => error.to_string(),
+        None => format!("errno {}: {error}", errno.raw_os_error()),
     }
 }
 
@@ -34,6 +34,17 @@ fn name_and_words(errno: Errno) -> Option<(&'static str, &'static str)> {
         Errno::IO => ("EIO", "input or output failed"),
         Errno::MFILE => ("EMFILE", "too many open files"),
         Errno::INVAL => ("EINVAL", "not possible for this file"),
+        Errno::NFILE => ("ENFILE", "too many open files on this machine"),
+        Errno::XDEV => ("EXDEV", "it is on another file system"),
+        Errno::TOOBIG => ("E2BIG", "the arguments are too long"),
+        Errno::NOTEMPTY => ("ENOTEMPTY", "the directory is not empty"),
+        Errno::NXIO => ("ENXIO", "no such device"),
+        Errno::NODEV => ("ENODEV", "no such device"),
+        Errno::STALE => ("ESTALE", "the file server does not know the file any more"),
+        Errno::TIMEDOUT => ("ETIMEDOUT", "no answer in time"),
+        Errno::NOMEM => ("ENOMEM", "not enough memory"),
+        Errno::AGAIN => ("EAGAIN", "not possible at the moment"),
+        Errno::NOEXEC => ("ENOEXEC", "it is no program"),
         _ => return None,
     })
 }
@@ -49,5 +60,7 @@ mod tests {
             "ENOENT: no such file or directory"
         );
         assert_eq!(describe(&io::Error::other("odd")), "odd");
+        let rare = describe(&Errno::DOM.into());
+        assert!(rare.starts_with("errno 33: "), "{rare}");
     }
 }

@@ -16,6 +16,7 @@ use crate::workspace::disk::DiskWorkspace;
 mod admin;
 mod changes;
 pub mod chat_view;
+mod dialog;
 mod edit;
 pub mod editor;
 mod events;

@@ -303,6 +303,12 @@ impl Context {
         system::replay(self.messages().map(|message| &**message))
     }
 
+    /// What an edit makes of an entry for the model: `None` without one, `Some(None)` when it is left out. An edit that
+    /// gives the entry its own content back counts as one.
+    pub fn edit_of(&self, id: &str) -> Option<Option<&Content>> {
+        self.edits.get(id).map(Option::as_ref)
+    }
+
     /// Whether the context holds an edit, valid or not.
     pub fn has_edits(&self) -> bool {
         self.items

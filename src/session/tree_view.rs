@@ -8,10 +8,10 @@ mod text;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::projection::{Entries, Pos};
+use super::projection::{Entries, Pos, unedited_messages};
 use super::store::{Load, Session};
 use super::tree::{Seen, Tree};
-use crate::entry::{Ended, EntryId, Facts, Kind, Role};
+use crate::entry::{Ended, Entry, EntryId, Facts, Kind, Role};
 
 /// Which entries are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -360,7 +360,14 @@ impl TreeView {
             label_time: label.map(|label| label.time.clone()),
             text: entry
                 .as_ref()
-                .map(|entry| text::of(session, node.pos, entry))
+                .map(|entry| {
+                    let edited = match edited(session, entry) {
+                        Some(Edited::LeftOut) => "(left out) ",
+                        Some(Edited::Replaced) => "(replaced) ",
+                        None => "",
+                    };
+                    format!("{edited}{}", text::of(session, node.pos, entry))
+                })
                 .unwrap_or_default(),
             on_path: self.on_path.contains(node.pos),
             is_leaf: self.leaf == Some(node.pos),
@@ -540,6 +547,31 @@ impl TreeView {
             at += 1 + if folded { node.below as usize } else { 0 };
         }
     }
+}
+
+/// What context edits make of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edited {
+    /// The model does not see it.
+    LeftOut,
+    /// The model reads something else.
+    Replaced,
+}
+
+/// Returns what the context edits of the active branch make of an entry; nothing when they were taken back.
+pub fn edited(session: &Session, entry: &Entry) -> Option<Edited> {
+    let context = session.context();
+    if context.edit_of(entry.id())?.is_none() {
+        return Some(Edited::LeftOut);
+    }
+    let own = unedited_messages(entry);
+    let item = context.item(entry.id())?;
+    let same = own.len() == item.messages.len()
+        && own
+            .iter()
+            .zip(&item.messages)
+            .all(|(own, read)| *own == **read);
+    (!same).then_some(Edited::Replaced)
 }
 
 /// Roots and branches can be folded, single chains cannot.

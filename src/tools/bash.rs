@@ -1,8 +1,8 @@
 //! `bash`: runs a script, streams its output, and makes sure that nothing it started outlives its reason.
 //!
 //! `bash/process.rs` runs one command under `bash/guard.rs`; `bash/output.rs` keeps what is shown and saves the rest;
-//! `bash/user.rs` is the path of commands a person types. A command has no terminal and no input, so pagers, editors and
-//! password prompts end at once instead of waiting.
+//! `bash/user.rs` is the path of commands a person types. A command has no terminal and no input, so pagers and password
+//! prompts end at once instead of waiting, and programs that call an editor get one that changes nothing.
 
 pub mod ansi;
 pub mod guard;
@@ -46,7 +46,12 @@ const SESSION_VARIABLES: [&str; 5] = [
     "PI_REASONING_LEVEL",
 ];
 
-const SCHEMA: &str = r#"{
+/// Programs that open an editor get one that takes the text as it is: without a terminal a real one waits for keys that
+/// never come (`git commit`, `git rebase --continue`).
+const EDITOR_VARIABLES: [&str; 4] = ["GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "VISUAL", "EDITOR"];
+const NO_EDITOR: &str = "true";
+
+pub(super) const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
     "command": {"type": "string", "description": "Script for bash"},
@@ -56,7 +61,7 @@ const SCHEMA: &str = r#"{
 }"#;
 
 #[derive(Deserialize)]
-struct Input {
+pub(super) struct Input {
     command: String,
     timeout: Option<f64>,
 }
@@ -152,9 +157,9 @@ fn spec(
         .extra_env
         .iter()
         .filter(|(name, _)| !SESSION_VARIABLES.contains(&name.as_str()));
-    let mut set_env: Vec<(OsString, OsString)> = extra
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect();
+    let editors = EDITOR_VARIABLES.map(|name| (name.into(), NO_EDITOR.into()));
+    let mut set_env: Vec<(OsString, OsString)> = editors.into();
+    set_env.extend(extra.map(|(name, value)| (name.into(), value.into())));
     set_env.extend(search_path(options));
     set_env.extend(variables);
     Ok(Spec {

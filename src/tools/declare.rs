@@ -7,10 +7,12 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::{ToolEnv, paths};
 use crate::agent::{ErrorClass, Sight, Tool, ToolContext, ToolError, ToolOutput};
 use crate::ai::ToolDeclaration;
+use crate::files::errno::describe;
 
 /// Starts a call. Runs when the call's turn in the batch comes, so a place in a queue is taken here; the future works.
 pub(super) type StartFn =
@@ -25,6 +27,28 @@ pub(super) struct BuiltIn {
     pub(super) sight: Sight,
     pub(super) prepare: fn(Value) -> Value,
     pub(super) start: StartFn,
+}
+
+impl BuiltIn {
+    /// A tool that looks around: it changes nothing, takes arguments as they come, and needs no guidelines.
+    pub(super) fn looking(
+        env: Arc<ToolEnv>,
+        name: &str,
+        description: String,
+        schema: &str,
+        snippet: &'static str,
+        start: StartFn,
+    ) -> Self {
+        Self {
+            env,
+            declaration: declaration(name, description, schema, Sampling::Free),
+            snippet: Some(snippet),
+            guidelines: &[],
+            sight: Sight::Sees,
+            prepare: |arguments| arguments,
+            start,
+        }
+    }
 }
 
 impl Tool for BuiltIn {
@@ -98,13 +122,38 @@ pub(super) fn decode<T: DeserializeOwned>(tool: &str, arguments: Value) -> Resul
     })
 }
 
-/// The search or listing directory an optional `path` argument means.
-pub(super) fn place(
-    given: Option<&str>,
-    cx: &ToolContext,
+/// What `grep`, `find` and `ls` start from.
+pub(super) struct Ground {
+    /// The file or directory the optional `path` argument means.
+    pub(super) place: PathBuf,
+    /// Unsaved buffers by real path.
+    pub(super) buffers: Vec<(PathBuf, Arc<[u8]>)>,
+    pub(super) cancel: CancellationToken,
+}
+
+impl Ground {
+    /// The error of an aborted call, once it is one.
+    pub(super) fn go_on(&self) -> Result<(), ToolError> {
+        match self.cancel.is_cancelled() {
+            true => Err(ToolError::aborted()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Finds out where to look and which buffers stand for files there, then looks on a blocking thread.
+pub(super) async fn look<T: Send + 'static>(
     env: &ToolEnv,
-) -> Result<PathBuf, ToolError> {
-    paths::resolve(given.unwrap_or("."), &cx.cwd, &env.options.home)
+    cx: &ToolContext,
+    path: Option<&str>,
+    work: impl FnOnce(&Ground) -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    let ground = Ground {
+        place: paths::resolve(path.unwrap_or("."), &cx.cwd, &env.options.home)?,
+        buffers: unless_aborted(cx, env.workspace.all_unsaved()).await?,
+        cancel: cx.cancel.clone(),
+    };
+    blocking(cx, move || work(&ground)).await
 }
 
 /// A limit argument: absent is `default`, else whole and at least 1.
@@ -148,62 +197,9 @@ pub(super) fn io_error(action: &str, given: impl AsRef<Path>, error: &io::Error)
         format!(
             "cannot {action} {}: {}",
             given.as_ref().display(),
-            cause(error)
+            describe(error)
         ),
     )
-}
-
-/// The cause in words with its errno name: `no such file or directory (ENOENT)`.
-pub(super) fn cause(error: &io::Error) -> String {
-    let Some(code) = error.raw_os_error() else {
-        return error.to_string();
-    };
-    let text = error.to_string();
-    let words = text
-        .split(" (os error")
-        .next()
-        .unwrap_or(&text)
-        .to_lowercase();
-    match errno_name(code) {
-        Some(name) => format!("{words} ({name})"),
-        None => format!("{words} (errno {code})"),
-    }
-}
-
-fn errno_name(code: i32) -> Option<&'static str> {
-    use rustix::io::Errno as E;
-    let names: [(E, &str); 28] = [
-        (E::NOENT, "ENOENT"),
-        (E::ACCESS, "EACCES"),
-        (E::ISDIR, "EISDIR"),
-        (E::NOTDIR, "ENOTDIR"),
-        (E::EXIST, "EEXIST"),
-        (E::LOOP, "ELOOP"),
-        (E::NAMETOOLONG, "ENAMETOOLONG"),
-        (E::PERM, "EPERM"),
-        (E::NOSPC, "ENOSPC"),
-        (E::DQUOT, "EDQUOT"),
-        (E::ROFS, "EROFS"),
-        (E::BUSY, "EBUSY"),
-        (E::MFILE, "EMFILE"),
-        (E::NFILE, "ENFILE"),
-        (E::INVAL, "EINVAL"),
-        (E::IO, "EIO"),
-        (E::TXTBSY, "ETXTBSY"),
-        (E::XDEV, "EXDEV"),
-        (E::FBIG, "EFBIG"),
-        (E::TOOBIG, "E2BIG"),
-        (E::NOTEMPTY, "ENOTEMPTY"),
-        (E::NXIO, "ENXIO"),
-        (E::NODEV, "ENODEV"),
-        (E::STALE, "ESTALE"),
-        (E::TIMEDOUT, "ETIMEDOUT"),
-        (E::NOMEM, "ENOMEM"),
-        (E::AGAIN, "EAGAIN"),
-        (E::NOEXEC, "ENOEXEC"),
-    ];
-    let found = names.iter().find(|(errno, _)| errno.raw_os_error() == code);
-    found.map(|(_, name)| *name)
 }
 
 #[cfg(test)]
@@ -211,12 +207,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_name_the_errno() {
+    fn errors_say_what_was_tried_on_what() {
         let error = std::fs::read("/no/such/file").unwrap_err();
-        assert_eq!(cause(&error), "no such file or directory (ENOENT)");
         assert_eq!(
             io_error("read", "x", &error).message,
-            "cannot read x: no such file or directory (ENOENT)"
+            "cannot read x: ENOENT: no such file or directory"
         );
     }
 

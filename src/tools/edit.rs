@@ -8,7 +8,7 @@ mod difference;
 mod fold;
 mod hint;
 mod matching;
-mod source;
+pub(super) mod source;
 
 use std::sync::Arc;
 
@@ -19,12 +19,13 @@ use serde_json::{Map, Value};
 use super::declare::{self, BuiltIn, Sampling, declaration};
 use super::{ToolEnv, paths};
 use crate::agent::{ErrorClass, Sight, ToolContext, ToolError, ToolOutput};
+use crate::ai::json;
 use crate::files::errno::describe;
 use crate::review::{Change, ChangeTool, DetailsFn, Planned};
 use crate::workspace::{FileState, Origin};
 use source::{Source, with_line_feeds};
 
-const SCHEMA: &str = r#"{
+pub(super) const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
     "path": {"type": "string", "description": "File to change, relative or absolute"},
@@ -45,7 +46,7 @@ const SCHEMA: &str = r#"{
 }"#;
 
 #[derive(Deserialize)]
-struct Input {
+pub(super) struct Input {
     path: String,
     edits: Vec<Edit>,
 }
@@ -82,13 +83,13 @@ pub(super) fn tool(env: Arc<ToolEnv>) -> BuiltIn {
 }
 
 /// Accepts the shapes that models send instead of the published one.
-fn prepare(arguments: Value) -> Value {
+pub(super) fn prepare(arguments: Value) -> Value {
     let Value::Object(mut map) = arguments else {
         return arguments;
     };
     if let Some(edits) = map.get_mut("edits") {
         if let Value::String(text) = edits
-            && let Ok(parsed) = serde_json::from_str::<Value>(text)
+            && let Ok(parsed) = json::parse(text)
             && (parsed.is_array() || is_edit(&parsed))
         {
             *edits = parsed;

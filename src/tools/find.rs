@@ -1,25 +1,27 @@
 //! `find`: paths below a directory that match a glob, ignored files left out, in path order.
 //!
 //! The semantics are those of the reference's external program: smart case, `.gitignore` also outside repositories,
-//! hidden files included, links listed but not followed. The walk is in order and stops one past the limit, so the same
-//! tree always gives the same answer.
+//! hidden files included, links listed but not followed. Files that so far are only unsaved buffers of the editor are
+//! found too, since `read` and `grep` see them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use globset::{GlobBuilder, GlobMatcher};
 use ignore::WalkBuilder;
+use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::declare::{self, BuiltIn, Sampling, declaration};
-use super::{ToolEnv, truncate};
-use crate::agent::{ErrorClass, Sight, ToolContext, ToolError, ToolOutput};
+use super::declare::{self, BuiltIn, Ground};
+use super::walk::{self, Bound, First, Walk};
+use super::{Listing, ToolEnv, Wording};
+use crate::agent::{ErrorClass, ToolContext, ToolError, ToolOutput};
 
 const LIMIT: usize = 1000;
 
-const SCHEMA: &str = r#"{
+pub(super) const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
     "pattern": {"type": "string", "description": "Glob relative to `path`, such as src/**/*.rs; without a / it is tested against base names at any depth"},
@@ -30,7 +32,7 @@ const SCHEMA: &str = r#"{
 }"#;
 
 #[derive(Deserialize)]
-struct Input {
+pub(super) struct Input {
     pattern: String,
     path: Option<String>,
     limit: Option<f64>,
@@ -41,15 +43,14 @@ pub(super) fn tool(env: Arc<ToolEnv>) -> BuiltIn {
     let description = "Find files and directories by glob. Gives paths relative to the searched directory, directories \
          with a trailing /, in path order. Leaves out what .gitignore excludes; includes hidden files. A pattern in \
          lower case ignores case. Shows at most 1000 results (or `limit`) and 50KB.";
-    BuiltIn {
+    BuiltIn::looking(
         env,
-        declaration: declaration("find", description.to_owned(), SCHEMA, Sampling::Free),
-        snippet: Some("Find files by glob pattern, respecting .gitignore"),
-        guidelines: &[],
-        sight: Sight::Sees,
-        prepare: |arguments| arguments,
+        "find",
+        description.to_owned(),
+        SCHEMA,
+        "Find files by glob pattern, respecting .gitignore",
         start,
-    }
+    )
 }
 
 fn start(
@@ -59,19 +60,23 @@ fn start(
 ) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
     Box::pin(async move {
         let input: Input = declare::decode("find", arguments)?;
-        let dir = declare::place(input.path.as_deref(), &cx, &env)?;
         let limit = declare::limit(input.limit, LIMIT);
-        let cancel = cx.cancel.clone();
-        let found = declare::blocking(&cx, move || {
-            let search = Search::new(dir, &input.pattern)?;
-            search.run(limit, &|| cancel.is_cancelled())
+        let found = declare::look(&env, &cx, input.path.as_deref(), move |ground| {
+            Search::new(ground, &input.pattern)?.run(limit)
         });
-        Ok(render(found.await?, limit))
+        Ok(found.await?.render(limit, &WORDING))
     })
 }
 
-struct Search {
-    dir: PathBuf,
+const WORDING: Wording = Wording {
+    empty: "No files found matching pattern",
+    things: "results",
+    advice: ", or refine pattern",
+    detail: "resultLimitReached",
+};
+
+struct Search<'a> {
+    ground: &'a Ground,
     glob: GlobMatcher,
     subject: Subject,
 }
@@ -85,14 +90,10 @@ enum Subject {
     Anything,
 }
 
-struct Found {
-    paths: Vec<String>,
-    more: bool,
-}
-
-impl Search {
-    fn new(dir: PathBuf, pattern: &str) -> Result<Self, ToolError> {
-        let meta = std::fs::metadata(&dir);
+impl<'a> Search<'a> {
+    fn new(ground: &'a Ground, pattern: &str) -> Result<Self, ToolError> {
+        let dir = &ground.place;
+        let meta = std::fs::metadata(dir);
         if !meta.is_ok_and(|meta| meta.is_dir()) {
             return Err(ToolError::new(
                 ErrorClass::SearchPathInvalid,
@@ -121,64 +122,65 @@ impl Search {
                 )
             })?;
         Ok(Self {
-            dir,
+            ground,
             glob: glob.compile_matcher(),
             subject,
         })
     }
 
-    fn run(&self, limit: usize, aborted: &dyn Fn() -> bool) -> Result<Found, ToolError> {
-        let mut found = Found {
-            paths: Vec::new(),
-            more: false,
+    fn run(&self, limit: usize) -> Result<Listing, ToolError> {
+        let bound = Bound::default();
+        let first = Mutex::new(First::new(limit));
+        let keep = |relative: &Path, is_dir: bool| {
+            if self.matches(relative)
+                && let Some(line) = line(relative, is_dir)
+            {
+                first.lock().add(relative.to_owned(), 1, line, &bound);
+            }
         };
-        let mut trouble = None;
-        for entry in self.walk().build() {
-            if aborted() {
-                return Err(ToolError::aborted());
-            }
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    trouble.get_or_insert(error);
-                    continue;
-                }
-            };
-            let Ok(relative) = entry.path().strip_prefix(&self.dir) else {
-                continue;
-            };
-            if entry.depth() == 0 || !self.matches(relative) {
-                continue;
-            }
-            let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
-            let Some(line) = line(relative, is_dir) else {
-                continue;
-            };
-            if found.paths.len() == limit {
-                found.more = true;
-                break;
-            }
-            found.paths.push(line);
+        let rules = self.rules();
+        for (relative, _) in walk::unwritten(self.ground, &rules) {
+            keep(&relative, false);
         }
+        let mut walk = Walk {
+            ground: self.ground,
+            rules,
+            bound: &bound,
+        };
+        let trouble = walk.visit(|| {
+            |met| {
+                let is_dir = met.entry.file_type().is_some_and(|kind| kind.is_dir());
+                keep(met.relative, is_dir);
+            }
+        });
+        self.ground.go_on()?;
+        let mut lines: Vec<String> = first
+            .into_inner()
+            .into_files()
+            .map(|(_, line)| line)
+            .collect();
+        let more = lines.len() > limit;
+        lines.truncate(limit);
         match trouble {
             // An unreadable folder spoils the answer only when there is no other.
-            Some(error) if found.paths.is_empty() => Err(ToolError::new(
+            Some(trouble) if lines.is_empty() => Err(ToolError::new(
                 ErrorClass::Io,
-                format!("cannot search {}: {error}", self.dir.display()),
+                format!("cannot search everything: {trouble}"),
             )),
-            _ => Ok(found),
+            _ => Ok(Listing { lines, more }),
         }
     }
 
-    fn walk(&self) -> WalkBuilder {
-        let in_repository = self.dir.ancestors().any(|dir| dir.join(".git").exists());
-        let mut walk = WalkBuilder::new(&self.dir);
-        walk.hidden(false)
+    fn rules(&self) -> WalkBuilder {
+        let dir = &self.ground.place;
+        let in_repository = dir.ancestors().any(|dir| dir.join(".git").exists());
+        let mut rules = WalkBuilder::new(dir);
+        rules
+            .hidden(false)
             .follow_links(false)
             .require_git(in_repository)
-            .add_custom_ignore_filename(".fdignore")
-            .sort_by_file_name(std::ffi::OsStr::cmp);
-        walk
+            .add_custom_ignore_filename(".fdignore");
+        rules
     }
 
     fn matches(&self, relative: &Path) -> bool {
@@ -188,7 +190,7 @@ impl Search {
                 .file_name()
                 .is_some_and(|name| self.glob.is_match(name)),
             Subject::Relative => self.glob.is_match(relative),
-            Subject::Absolute => self.glob.is_match(self.dir.join(relative)),
+            Subject::Absolute => self.glob.is_match(self.ground.place.join(relative)),
         }
     }
 }
@@ -201,22 +203,4 @@ fn line(relative: &Path, is_dir: bool) -> Option<String> {
     }
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
-}
-
-fn render(found: Found, limit: usize) -> ToolOutput {
-    if found.paths.is_empty() {
-        return ToolOutput::text("No files found matching pattern");
-    }
-    let text = found.paths.join("\n");
-    let cut = truncate::head(&text, truncate::NO_LINE_LIMIT, truncate::MAX_BYTES);
-    let mut notices = Vec::new();
-    let mut details = Map::new();
-    if found.more {
-        let twice = limit.saturating_mul(2);
-        notices.push(format!(
-            "{limit} results limit reached. Use limit={twice} for more, or refine pattern"
-        ));
-        details.insert("resultLimitReached".to_owned(), json!(limit));
-    }
-    super::with_notices(cut, notices, details)
 }

@@ -2,17 +2,23 @@
 //!
 //! `fuzz/` calls these with coverage guidance; the tests below call them with random bytes (`doc/fuzzing.md`).
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
+
+mod change;
 
 use super::bash::ansi::{Cleaner, clean};
 use super::decode::StreamDecoder;
-use super::edit::{Edit, plan};
-use super::{image, paths, truncate};
+use super::{
+    bash, declare, edit as edit_tool, find, grep, image, ls, paths, read, truncate, write,
+};
+use crate::agent::ToolError;
 use crate::agent::arguments::ArgumentCheck;
 use crate::ai::ToolDeclaration;
-use crate::workspace::{FileState, Origin};
+use crate::ai::json::final_args;
+
+pub use change::edit;
+#[cfg(test)]
+pub(super) use change::patched;
 
 /// Takes pieces off the input.
 struct Input<'a>(&'a [u8]);
@@ -72,34 +78,86 @@ impl Counted for String {
     }
 }
 
-/// Any JSON against the schemas of the tools: coercion never panics, and a second pass changes nothing.
+/// What a provider sent as arguments, from the text to what each tool gets: nothing panics, text that is a JSON object
+/// stays what it says, coercion is done once and for all, and what passed the schema can be decoded.
 pub fn arguments(data: &[u8]) {
-    let Ok(value) = serde_json::from_slice::<Value>(data) else {
+    let text = String::from_utf8_lossy(data);
+    let Ok(map) = final_args(&text) else {
+        // Text without escapes that is an object must not be refused.
+        let strict = serde_json::from_str::<Value>(&text);
+        assert!(text.contains('\\') || !strict.is_ok_and(|value| value.is_object()));
         return;
     };
-    let schemas = [
-        json!({"type": "object", "required": ["path"], "properties": {
-            "path": {"type": "string"}, "offset": {"type": "number"}, "flag": {"type": "boolean"},
-            "edits": {"type": "array", "items": {"type": "object", "required": ["oldText"],
-                "properties": {"oldText": {"type": "string"}, "n": {"type": ["integer", "null"]}}}}}}),
-        json!({"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "string"}}, {"$ref": "#/$defs/o"}],
-            "$defs": {"o": {"type": "object", "additionalProperties": {"type": "boolean"}}}}),
-    ];
+    let value = Value::Object(map);
     let check = ArgumentCheck::default();
-    for (index, schema) in schemas.into_iter().enumerate() {
-        let mut name = String::new();
-        // Writing to a string cannot fail.
-        let _ = write!(name, "tool{index}");
-        let declaration = ToolDeclaration {
-            name,
-            parameters: schema,
-            ..ToolDeclaration::default()
+    for tool in tools() {
+        let prepared = match tool.name {
+            "edit" => edit_tool::prepare(value.clone()),
+            _ => value.clone(),
         };
-        if let Ok(once) = check.check(&declaration, value.clone(), &value) {
-            let twice = check.check(&declaration, once.clone(), &value);
-            assert_eq!(twice.ok().as_ref(), Some(&once));
+        if let Some(accepted) = coerced_once(&check, tool.name, tool.schema, prepared) {
+            (tool.decode)(accepted).unwrap_or_else(|error| unreadable(tool.name, &error));
         }
     }
+    for (name, schema) in [("nested", NESTED), ("either", EITHER)] {
+        coerced_once(&check, name, schema, value.clone());
+    }
+}
+
+#[expect(
+    clippy::panic,
+    reason = "how a fuzz target says that something is wrong"
+)]
+fn unreadable(tool: &str, error: &ToolError) {
+    panic!("{tool} cannot read what its schema let through: {error}");
+}
+
+/// Returns what the schema accepts; a second pass must change nothing.
+fn coerced_once(check: &ArgumentCheck, name: &str, schema: &str, value: Value) -> Option<Value> {
+    let declaration = ToolDeclaration {
+        name: name.to_owned(),
+        parameters: serde_json::from_str(schema).unwrap_or_else(|_| json!({})),
+        ..ToolDeclaration::default()
+    };
+    let once = check.check(&declaration, value.clone(), &value).ok()?;
+    let twice = check.check(&declaration, once.clone(), &value);
+    assert_eq!(twice.ok().as_ref(), Some(&once));
+    Some(once)
+}
+
+/// Schemas as extensions may have them.
+const NESTED: &str = r#"{"type": "object", "required": ["path"], "properties": {
+    "path": {"type": "string"}, "offset": {"type": "number"}, "flag": {"type": "boolean"},
+    "edits": {"type": "array", "items": {"type": "object", "required": ["oldText"],
+        "properties": {"oldText": {"type": "string"}, "n": {"type": ["integer", "null"]}}}}}}"#;
+const EITHER: &str = r##"{"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "string"}}, {"$ref": "#/$defs/o"}],
+    "$defs": {"o": {"type": "object", "additionalProperties": {"type": "boolean"}}}}"##;
+
+/// A tool's schema and how it reads its arguments.
+struct Reader {
+    name: &'static str,
+    schema: &'static str,
+    decode: fn(Value) -> Result<(), ToolError>,
+}
+
+fn tools() -> [Reader; 7] {
+    fn reads<T: serde::de::DeserializeOwned>(value: Value) -> Result<(), ToolError> {
+        declare::decode::<T>("fuzz", value).map(drop)
+    }
+    let reader = |name, schema, decode| Reader {
+        name,
+        schema,
+        decode,
+    };
+    [
+        reader("read", read::SCHEMA, reads::<read::Input>),
+        reader("bash", bash::SCHEMA, reads::<bash::Input>),
+        reader("edit", edit_tool::SCHEMA, reads::<edit_tool::Input>),
+        reader("write", write::SCHEMA, reads::<write::Input>),
+        reader("grep", grep::SCHEMA, reads::<grep::Input>),
+        reader("find", find::SCHEMA, reads::<find::Input>),
+        reader("ls", ls::SCHEMA, reads::<ls::Input>),
+    ]
 }
 
 /// Path arguments always give an absolute path without dots, or an error.
@@ -145,62 +203,6 @@ pub fn picture(data: &[u8]) {
     if let Some(kind) = image::sniff(data) {
         let _picture = image::prepare(kind, data.to_vec(), &image::Profile::default());
     }
-}
-
-/// Edits of any file: when every old text stands there exactly, the result is the plain replacement; whatever is
-/// valid stays valid.
-pub fn edit(data: &[u8]) {
-    let mut input = Input(data);
-    let n_edits = usize::from(input.byte() % 3) + 1;
-    let mut edits = Vec::new();
-    for _ in 0..n_edits {
-        let (old, new) = (
-            usize::from(input.byte() % 24),
-            usize::from(input.byte() % 24),
-        );
-        edits.push(Edit {
-            old_text: input.text(old),
-            new_text: input.text(new),
-        });
-    }
-    let base = FileState {
-        bytes: input.0.into(),
-        origin: Origin::Disk,
-    };
-    let Ok(planned) = plan("f", &edits, &base) else {
-        return;
-    };
-    assert_ne!(planned.target, base.bytes);
-    if let Some(details) = &planned.details {
-        let _details = details(&base.bytes, &planned.target);
-    }
-    let Ok(text) = std::str::from_utf8(&base.bytes) else {
-        return;
-    };
-    assert!(std::str::from_utf8(&planned.target).is_ok());
-    let has_returns = text.contains('\r')
-        || edits
-            .iter()
-            .any(|edit| edit.old_text.contains('\r') || edit.new_text.contains('\r'));
-    if has_returns || text.starts_with('\u{feff}') {
-        return;
-    }
-    let mut spans = Vec::new();
-    for edit in &edits {
-        let Some(at) = text.find(&edit.old_text) else {
-            return;
-        };
-        spans.push((at, edit));
-    }
-    spans.sort_by_key(|(at, _)| *at);
-    let (mut wanted, mut from) = (String::new(), 0);
-    for (at, edit) in spans {
-        wanted.push_str(text.get(from..at).unwrap_or_default());
-        wanted.push_str(&edit.new_text);
-        from = at + edit.old_text.len();
-    }
-    wanted.push_str(text.get(from..).unwrap_or_default());
-    assert_eq!(String::from_utf8_lossy(&planned.target), wanted);
 }
 
 #[cfg(test)]

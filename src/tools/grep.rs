@@ -1,8 +1,8 @@
 //! `grep`: lines that match a pattern, by ripgrep's own engine in process, in path order.
 //!
-//! `grep/search.rs` walks and searches with several threads and hands over what it found file by file in order;
-//! [`Report`] here folds that into text, limits and notices. Unsaved buffers of the editor are searched instead of their
-//! files.
+//! `grep/search.rs` searches with several threads and hands over what it found file by file in order; [`Report`] here
+//! folds that into text, limits and notices. Unsaved buffers of the editor are searched instead of their files, also
+//! those whose files are not there yet.
 
 mod engine;
 mod search;
@@ -13,15 +13,15 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::declare::{self, BuiltIn, Sampling, declaration};
+use super::declare::{self, BuiltIn};
 use super::{ToolEnv, truncate};
-use crate::agent::{Sight, ToolContext, ToolError, ToolOutput};
+use crate::agent::{ToolContext, ToolError, ToolOutput};
 use engine::{Event, EventKind};
 use search::Query;
 
 const LIMIT: usize = 100;
 
-const SCHEMA: &str = r#"{
+pub(super) const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
     "pattern": {"type": "string", "description": "Regular expression (Rust regex syntax), or plain text with `literal`"},
@@ -37,7 +37,7 @@ const SCHEMA: &str = r#"{
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Input {
+pub(super) struct Input {
     pattern: String,
     path: Option<String>,
     glob: Option<String>,
@@ -53,15 +53,14 @@ pub(super) fn tool(env: Arc<ToolEnv>) -> BuiltIn {
     let description = "Search the content of files. Gives matching lines as path:line: text (context lines as \
          path-line- text), in path order. Leaves out what .gitignore excludes and binary files; includes hidden files. \
          Shows at most 100 matches (or `limit`) and 50KB; lines are cut at 500 characters.";
-    BuiltIn {
+    BuiltIn::looking(
         env,
-        declaration: declaration("grep", description.to_owned(), SCHEMA, Sampling::Free),
-        snippet: Some("Search file contents for a pattern, respecting .gitignore"),
-        guidelines: &[],
-        sight: Sight::Sees,
-        prepare: |arguments| arguments,
+        "grep",
+        description.to_owned(),
+        SCHEMA,
+        "Search file contents for a pattern, respecting .gitignore",
         start,
-    }
+    )
 }
 
 fn start(
@@ -71,10 +70,7 @@ fn start(
 ) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
     Box::pin(async move {
         let input: Input = declare::decode("grep", arguments)?;
-        let place = declare::place(input.path.as_deref(), &cx, &env)?;
-        let limit = declare::limit(input.limit, LIMIT);
         let query = Query {
-            place,
             pattern: input.pattern,
             glob: input.glob,
             ignore_case: input.ignore_case.unwrap_or(false),
@@ -82,13 +78,11 @@ fn start(
             context: input
                 .context
                 .map_or(0, |lines| lines.floor().max(0.0) as usize),
-            limit,
-            buffers: declare::unless_aborted(&cx, env.workspace.all_unsaved()).await?,
+            limit: declare::limit(input.limit, LIMIT),
         };
-        let cancel = cx.cancel.clone();
-        let report = declare::blocking(&cx, move || {
-            let mut report = Report::new(limit, query.context);
-            search::run(&query, &cancel, &mut report)?;
+        let report = declare::look(&env, &cx, input.path.as_deref(), move |ground| {
+            let mut report = Report::new(query.limit, query.context);
+            search::run(&query, ground, &mut report)?;
             Ok(report)
         });
         Ok(report.await?.render())
@@ -199,7 +193,7 @@ impl Report {
             ));
         }
         let lines_cut = self.lines_cut;
-        let mut output = super::with_notices_around(cut, before, after, details);
+        let mut output = super::with_notices(cut, before, after, details);
         if lines_cut {
             let details = output.details.get_or_insert_with(|| json!({}));
             if let Some(details) = details.as_object_mut() {

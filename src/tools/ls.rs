@@ -1,21 +1,23 @@
-//! `ls`: the entries of one directory, sorted as people expect, directories marked.
+//! `ls`: the entries of one directory, sorted as people expect, directories marked. A file that so far is only an unsaved
+//! buffer of the editor is listed too, since `read` and `grep` see it.
 
 mod collation;
 
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::declare::{self, BuiltIn, Sampling, declaration};
-use super::{ToolEnv, truncate};
-use crate::agent::{ErrorClass, Sight, ToolContext, ToolError, ToolOutput};
+use super::declare::{self, BuiltIn, Ground};
+use super::{Listing, ToolEnv, Wording};
+use crate::agent::{ErrorClass, ToolContext, ToolError, ToolOutput};
 
 const LIMIT: usize = 500;
 
-const SCHEMA: &str = r#"{
+pub(super) const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
     "path": {"type": "string", "description": "Directory to list; the working directory when left out"},
@@ -24,7 +26,7 @@ const SCHEMA: &str = r#"{
 }"#;
 
 #[derive(Deserialize)]
-struct Input {
+pub(super) struct Input {
     path: Option<String>,
     limit: Option<f64>,
 }
@@ -33,15 +35,14 @@ struct Input {
 pub(super) fn tool(env: Arc<ToolEnv>) -> BuiltIn {
     let description = "List a directory: all entries including dotfiles, in alphabetical order, directories with a \
          trailing /. Shows at most 500 entries (or `limit`) and 50KB.";
-    BuiltIn {
+    BuiltIn::looking(
         env,
-        declaration: declaration("ls", description.to_owned(), SCHEMA, Sampling::Free),
-        snippet: Some("List what is in a directory"),
-        guidelines: &[],
-        sight: Sight::Sees,
-        prepare: |arguments| arguments,
+        "ls",
+        description.to_owned(),
+        SCHEMA,
+        "List what is in a directory",
         start,
-    }
+    )
 }
 
 fn start(
@@ -51,70 +52,109 @@ fn start(
 ) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
     Box::pin(async move {
         let input: Input = declare::decode("ls", arguments)?;
-        let dir = declare::place(input.path.as_deref(), &cx, &env)?;
         let limit = declare::limit(input.limit, LIMIT);
-        let cancel = cx.cancel.clone();
-        let listing = declare::blocking(&cx, move || list(dir, limit, &|| cancel.is_cancelled()));
-        Ok(render(listing.await?, limit))
+        let listing = declare::look(&env, &cx, input.path.as_deref(), move |ground| {
+            list(ground, limit)
+        });
+        Ok(listing.await?.render(limit, &WORDING))
     })
 }
 
-struct Listing {
-    names: Vec<String>,
-    more: bool,
+const WORDING: Wording = Wording {
+    empty: "(empty directory)",
+    things: "entries",
+    advice: "",
+    detail: "entryLimitReached",
+};
+
+fn list(ground: &Ground, limit: usize) -> Result<Listing, ToolError> {
+    let dir = &ground.place;
+    check_is_dir(dir)?;
+    let unreadable = |error| declare::io_error("list", dir, &error);
+    let mut entries: Vec<Entry> = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(unreadable)? {
+        ground.go_on()?;
+        entries.push(Entry::new(
+            &entry.map_err(unreadable)?.file_name(),
+            OnDisk::Yes,
+        ));
+    }
+    entries.extend(unwritten(ground));
+    entries.sort_unstable();
+    let mut lines = Vec::new();
+    for Entry {
+        shown,
+        name,
+        on_disk,
+        ..
+    } in entries
+    {
+        ground.go_on()?;
+        let is_dir = match (on_disk, std::fs::metadata(dir.join(&name))) {
+            (OnDisk::No, _) => false,
+            (OnDisk::Yes, Ok(meta)) => meta.is_dir(),
+            // Entries that cannot be looked at (dangling links) are left out and do not count.
+            (OnDisk::Yes, Err(_)) => continue,
+        };
+        if lines.len() == limit {
+            return Ok(Listing { lines, more: true });
+        }
+        lines.push(if is_dir { shown + "/" } else { shown });
+    }
+    Ok(Listing { lines, more: false })
 }
 
-fn list(dir: PathBuf, limit: usize, aborted: &dyn Fn() -> bool) -> Result<Listing, ToolError> {
-    let meta = std::fs::metadata(&dir).map_err(|error| match error.kind() {
+fn check_is_dir(dir: &Path) -> Result<(), ToolError> {
+    let meta = std::fs::metadata(dir).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => ToolError::new(
             ErrorClass::PathNotFound,
             format!("Path not found: {}", dir.display()),
         ),
-        _ => declare::io_error("list", &dir, &error),
+        _ => declare::io_error("list", dir, &error),
     })?;
-    if !meta.is_dir() {
-        let text = format!("Not a directory: {}", dir.display());
-        return Err(ToolError::new(ErrorClass::NotADirectory, text));
+    if meta.is_dir() {
+        return Ok(());
     }
-    let unreadable = |error| declare::io_error("list", &dir, &error);
-    let mut entries = Vec::new();
-    for entry in std::fs::read_dir(&dir).map_err(unreadable)? {
-        if aborted() {
-            return Err(ToolError::aborted());
-        }
-        let name = entry.map_err(unreadable)?.file_name();
-        let shown = name.to_string_lossy().into_owned();
-        entries.push((collation::key(&shown), shown, name));
-    }
-    entries.sort_unstable();
-    let mut names = Vec::new();
-    for (_, shown, name) in entries {
-        // Entries that cannot be looked at (dangling links) are left out and do not count.
-        let Ok(meta) = std::fs::metadata(dir.join(&name)) else {
-            continue;
-        };
-        if names.len() == limit {
-            return Ok(Listing { names, more: true });
-        }
-        names.push(if meta.is_dir() { shown + "/" } else { shown });
-    }
-    Ok(Listing { names, more: false })
+    let text = format!("Not a directory: {}", dir.display());
+    Err(ToolError::new(ErrorClass::NotADirectory, text))
 }
 
-fn render(listing: Listing, limit: usize) -> ToolOutput {
-    if listing.names.is_empty() {
-        return ToolOutput::text("(empty directory)");
+/// Whether a name is in the directory or only somebody's unsaved buffer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum OnDisk {
+    Yes,
+    No,
+}
+
+/// A name with what it is sorted by.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    key: collation::Key,
+    shown: String,
+    name: OsString,
+    on_disk: OnDisk,
+}
+
+impl Entry {
+    fn new(name: &OsStr, on_disk: OnDisk) -> Self {
+        let shown = name.to_string_lossy().into_owned();
+        Self {
+            key: collation::key(&shown),
+            shown,
+            name: name.to_owned(),
+            on_disk,
+        }
     }
-    let text = listing.names.join("\n");
-    let cut = truncate::head(&text, truncate::NO_LINE_LIMIT, truncate::MAX_BYTES);
-    let mut notices = Vec::new();
-    let mut details = Map::new();
-    if listing.more {
-        let twice = limit.saturating_mul(2);
-        notices.push(format!(
-            "{limit} entries limit reached. Use limit={twice} for more"
-        ));
-        details.insert("entryLimitReached".to_owned(), json!(limit));
-    }
-    super::with_notices(cut, notices, details)
+}
+
+/// Unsaved buffers of this directory whose files are not there yet.
+fn unwritten(ground: &Ground) -> Vec<Entry> {
+    let Ok(real) = ground.place.canonicalize() else {
+        return Vec::new();
+    };
+    let paths = ground.buffers.iter().map(|(path, _)| path.as_path());
+    paths
+        .filter(|path| path.parent() == Some(&real) && path.symlink_metadata().is_err())
+        .filter_map(|path| Some(Entry::new(path.file_name()?, OnDisk::No)))
+        .collect()
 }

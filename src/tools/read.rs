@@ -31,7 +31,7 @@ const PIECE: usize = 256 * 1024;
 /// Largest picture file that is loaded at all.
 const MAX_IMAGE_FILE: u64 = 200 * 1024 * 1024;
 
-const SCHEMA: &str = r#"{
+pub(super) const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
     "path": {"type": "string", "description": "File to read, relative or absolute"},
@@ -42,7 +42,7 @@ const SCHEMA: &str = r#"{
 }"#;
 
 #[derive(Deserialize)]
-struct Input {
+pub(super) struct Input {
     path: String,
     offset: Option<f64>,
     limit: Option<f64>,

@@ -12,7 +12,7 @@ use super::{ToolEnv, paths};
 use crate::agent::{Sight, ToolContext, ToolError, ToolOutput};
 use crate::review::{Change, ChangeTool, Planned};
 
-const SCHEMA: &str = r#"{
+pub(super) const SCHEMA: &str = r#"{
   "type": "object",
   "properties": {
     "path": {"type": "string", "description": "File to write, relative or absolute; missing directories are made"},
@@ -22,7 +22,7 @@ const SCHEMA: &str = r#"{
 }"#;
 
 #[derive(Deserialize)]
-struct Input {
+pub(super) struct Input {
     path: String,
     content: String,
 }

@@ -1,5 +1,6 @@
 //! The Neovim face against a real Neovim.
 
+mod attention;
 mod changes;
 mod chat;
 mod edit;
@@ -10,6 +11,7 @@ mod health;
 mod help;
 mod life;
 mod model;
+mod models;
 mod order;
 mod prompt;
 mod review;

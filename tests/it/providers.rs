@@ -7,6 +7,7 @@ mod keys;
 mod local;
 mod proxies;
 mod retries;
+mod secrets;
 mod support;
 mod transport;
 mod units;

@@ -1,5 +1,7 @@
 //! Tests of the area `sessions`.
 
+#[path = "sessions/browser.rs"]
+mod browser;
 #[path = "sessions/cuts.rs"]
 mod cuts;
 #[path = "sessions/durability.rs"]
@@ -20,6 +22,8 @@ mod peer;
 mod projections;
 #[path = "sessions/texts.rs"]
 mod texts;
+#[path = "sessions/trouble.rs"]
+mod trouble;
 
 use std::path::{Path, PathBuf};
 

@@ -5,6 +5,7 @@ mod edit;
 pub(crate) mod harness;
 mod search;
 mod stress;
+mod trials;
 mod write;
 
 use serde_json::Value;

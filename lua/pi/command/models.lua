@@ -15,6 +15,77 @@ local function model_name(it)
   return it.provider .. '/' .. it.id
 end
 
+--- Those of `list` that a pattern means: the exact one, else all that match.
+---@generic T: { provider: string, id: string }
+---@param list T[]
+---@param pattern string
+---@return T[]
+local function matching(list, pattern)
+  if pattern == '' then
+    return list
+  end
+  local exact = vim.tbl_filter(function(it)
+    return it.id == pattern or model_name(it) == pattern
+  end, list)
+  if #exact > 0 then
+    return exact
+  end
+  local names = require('pi.complete').match(vim.tbl_map(model_name, list), pattern)
+  return vim.tbl_filter(function(it)
+    return vim.tbl_contains(names, model_name(it))
+  end, list)
+end
+
+--- Shows why the other providers cannot be used; choosing one asks for its key.
+---@param providers { provider: string, why: string }[]
+local function show_others(providers)
+  shared.pick(providers, {
+    prompt = 'Not usable yet; choose one to store a key',
+    kind = 'pi.provider',
+    format = function(it)
+      return it.provider .. ': ' .. it.why
+    end,
+  }, function(it)
+    require('pi.login').login(it.provider)
+  end)
+end
+
+--- Says why no model that can be used is meant by a pattern.
+---@param pattern string
+---@param others { provider: string, id: string, why: string }[]
+local function say_why_not(pattern, others)
+  local found = matching(others, pattern)
+  if #found == 0 then
+    notice.say('no model matches ' .. pattern .. '; `:Pi model` lists them', 'error')
+    return
+  end
+  local name = #found == 1 and model_name(found[1]) or found[1].provider
+  notice.say(name .. ': ' .. found[1].why, 'error')
+end
+
+---@param list { provider: string, id: string }[]
+---@param others { provider: string, why: string }[]
+local function choose(list, others)
+  local rows = vim.list_extend({}, list) ---@type table[]
+  if #others > 0 then
+    rows[#rows + 1] = { others = others }
+  end
+  shared.pick(rows, {
+    prompt = #list > 0 and 'Model' or 'No model yet',
+    kind = 'pi.model',
+    format = function(it)
+      return it.others and ('%d providers that cannot be used, and why'):format(#others)
+        or model_name(it)
+    end,
+  }, function(it)
+    if it.others then
+      show_others(others)
+    else
+      set_model(it)
+    end
+  end)
+end
+
 ---@param args string[]
 local function model(args)
   local pattern = table.concat(args, ' ')
@@ -23,29 +94,20 @@ local function model(args)
     return
   end
   shared.ask('model.list', {}, function(result)
-    local list = result.models or {} ---@type table[]
-    if pattern ~= '' then
-      local exact = vim.tbl_filter(function(it)
-        return it.id == pattern or model_name(it) == pattern
-      end, list)
-      local names = require('pi.complete').match(vim.tbl_map(model_name, list), pattern)
-      list = #exact > 0 and exact
-        or vim.tbl_filter(function(it)
-          return vim.tbl_contains(names, model_name(it))
-        end, list)
-    end
-    if pattern ~= '' and #list == 0 then
-      notice.say('no model matches ' .. pattern .. '; `:Pi model` lists them', 'error')
-    elseif pattern ~= '' and #list == 1 then
+    local list = matching(result.models or {}, pattern)
+    if pattern ~= '' and #list == 1 then
       set_model(list[1])
-    elseif #list == 0 then
-      notice.say(
-        'No model yet: `:Pi login {provider}`, or `:Pi settings models` for a local server',
-        'warn'
-      )
-    else
-      shared.pick(list, { prompt = 'Model', kind = 'pi.model', format = model_name }, set_model)
+      return
     end
+    shared.ask('model.others', {}, function(others)
+      if pattern == '' then
+        choose(list, others.providers)
+      elseif #list == 0 then
+        say_why_not(pattern, others.models)
+      else
+        choose(list, {})
+      end
+    end)
   end)
 end
 

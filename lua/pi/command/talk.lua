@@ -27,6 +27,9 @@ local function sender(how)
         images = require('pi.attach').paths(text, vim.t.pi_session or ''),
       }, function(err, result)
         shared.complain(err)
+        if err then
+          require('pi.login').wanted(vim.t.pi_session or '', err)
+        end
         -- What could not be sent is not lost, and when a review waits the person decides in the prompt what becomes of it.
         local talk_back = type(result) == 'table' and result.talk_back
         if err or talk_back then

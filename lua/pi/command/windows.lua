@@ -48,9 +48,10 @@ return {
     end,
   },
   attention = {
-    run = function()
-      require('pi.attention').open()
+    run = function(args)
+      require('pi.attention').command(args)
     end,
+    complete = shared.prefix_of({ 'print' }),
   },
   tree = {
     run = function(args)

@@ -560,3 +560,26 @@ fn set_header(map: &mut HeaderMap, name: &str, value: Option<String>) -> Result<
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_do_not_show_their_secrets() {
+        let mut map = HeaderMap::new();
+        for name in ["authorization", "x-api-key", "x-goog-api-key", "x-whatever"] {
+            set_header(&mut map, name, Some("sk-test-SECRET123".to_owned())).ok();
+        }
+        assert_eq!(map.len(), 4);
+        assert!(!format!("{map:?}").contains("SECRET123"), "{map:?}");
+        let broken = set_header(&mut map, "x-api-key", Some("sk-\nSECRET123".to_owned()));
+        let Err(Stop::Failed { text, .. }) = broken else {
+            panic!("a line break went into a header");
+        };
+        assert!(
+            text.contains("x-api-key") && !text.contains("SECRET123"),
+            "{text}"
+        );
+    }
+}

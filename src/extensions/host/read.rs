@@ -156,13 +156,12 @@ fn draft(entry: &Value) -> Result<Draft, String> {
             target: need("targetId")?,
             replacement: entry.get("replacement").cloned().unwrap_or_default(),
         }),
-        "compaction" => Ok(Draft::Compaction(Box::new(OwnSummary {
+        "compaction" => Ok(Draft::Compaction {
             summary: need("summary")?,
             first_kept: text_at(entry, "firstKeptEntryId"),
-            tokens_before: 0,
             details: entry.get("details").cloned(),
-            usage: usage_at(entry),
-        }))),
+            usage: usage_at(entry).map(Box::new),
+        }),
         _ => Err(format!(
             "an entry of type {kind:?} cannot be added here: use custom, custom_message, context_edit or compaction"
         )),

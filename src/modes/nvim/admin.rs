@@ -18,6 +18,7 @@ pub(super) fn start(face: &Arc<Face>, request: &Request) -> Option<Answering> {
         "auth.login" => login,
         "auth.logout" => logout,
         "auth.status" => status,
+        "model.others" => others,
         "auth.local" => return Some(local_servers(face)),
         "trust.ask" => trust_question,
         "trust.answer" => trust_answer,
@@ -74,21 +75,47 @@ fn status(face: &Face, _request: &Request) -> Answer {
     Ok(json!({ "providers": rows.collect::<Vec<_>>() }))
 }
 
+/// The models that cannot be used, each with the reason, and the same by provider.
+fn others(face: &Face, _request: &Request) -> Answer {
+    face.tell_model_problems();
+    let registry = face.opener.registry();
+    let providers = registry.status().into_iter().filter_map(|row| {
+        let why = row.problem?;
+        let why = auth::beside_name(&row.provider, &why);
+        Some(json!({"provider": row.provider, "name": row.name, "models": row.models, "why": why}))
+    });
+    let models = registry.models().into_iter().filter_map(|model| {
+        let why = registry.why_unusable(&model)?;
+        let why = auth::beside_name(&model.provider, &why);
+        Some(json!({"provider": model.provider, "id": model.id, "why": why}))
+    });
+    Ok(json!({
+        "providers": providers.collect::<Vec<_>>(),
+        "models": models.collect::<Vec<_>>(),
+    }))
+}
+
 /// Asks the model servers of this machine, on loopback only and only when a person wants it.
 fn local_servers(face: &Arc<Face>) -> Answering {
     let face = face.clone();
     Box::pin(async move {
         let registry = face.opener.registry();
-        let servers = local::probe(registry, &local::default_targets()).await;
+        let targets = registry.local_targets();
+        let servers = local::probe(registry, &targets).await;
         let servers = servers.map_err(|error| error.to_string())?;
         let mut models = Vec::new();
         for server in servers {
             for model in &server.models {
-                models.push(json!({"provider": model.provider, "id": model.id}));
+                let context = model.context_window;
+                models
+                    .push(json!({"provider": model.provider, "id": model.id, "context": context}));
             }
             registry.add_local(server.models);
         }
-        Ok(json!({ "models": models }))
+        let asked = targets
+            .iter()
+            .map(|target| json!({"provider": target.kind.provider(), "port": target.port}));
+        Ok(json!({ "models": models, "asked": asked.collect::<Vec<_>>() }))
     })
 }
 

@@ -3,7 +3,7 @@
 //! [`Face`] is shared by all tasks of the face. Requests are taken one after the other in the order in which a person
 //! made them; what they set off is awaited in tasks of its own, so that no request waits for another one's work.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ use super::opener::Opener;
 use super::outbox::Outbox;
 use super::slot::Slot;
 use crate::files::state::StateDir;
-use crate::resources::trust::Verdict;
 use crate::session::SessionChoice;
 
 /// A request (or, without `id`, a plain message) of the Lua side.
@@ -85,6 +84,8 @@ pub struct Face {
     /// Our own state directory.
     pub state: StateDir,
     pub(super) slots: Mutex<Slots>,
+    /// What was said about `models.json` already.
+    told: Mutex<HashSet<String>>,
     panels: HashMap<&'static str, Arc<dyn Panel>>,
 }
 
@@ -111,6 +112,7 @@ impl Face {
             config,
             state,
             slots: Mutex::default(),
+            told: Mutex::default(),
             panels,
         })
     }
@@ -182,14 +184,8 @@ impl Face {
             .await
             .map_err(|error| format!("open the session: {error}"))?
             .map_err(|error| error.to_string())?;
-        let untrusted = matches!(self.opener.verdict(&cwd), Verdict::Ask(_));
         let slot = Slot::start(self, runtime, cwd).await?;
-        if untrusted {
-            self.outbox.push(notice(
-                "warn",
-                "this project brings settings or skills of its own; nothing of them is loaded, `:Pi trust` decides",
-            ));
-        }
+        self.tell_model_problems();
         let mut slots = self.slots.lock();
         slots.live.insert(slot.id(), slot.clone());
         Ok(slot)
@@ -199,6 +195,19 @@ impl Face {
         let slots = self.slots.lock();
         let same = |slot: &&Arc<Slot>| slot.file().as_deref() == Some(path);
         slots.live.values().find(same).cloned()
+    }
+
+    /// Says what is wrong with `models.json`, each thing once.
+    pub(super) fn tell_model_problems(&self) {
+        let path = self.opener.places().agent_dir.join("models.json");
+        let path = path.to_string_lossy();
+        for problem in self.opener.registry().problems() {
+            if self.told.lock().insert(problem.clone()) {
+                // A line on the screen is short; the folder is the person's own.
+                let line = problem.replace(&*path, "models.json");
+                self.outbox.push(notice("warn", &line));
+            }
+        }
     }
 
     /// What to do when there is no model yet.

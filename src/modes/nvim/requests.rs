@@ -40,6 +40,7 @@ pub(super) fn start(face: &Arc<Face>, request: Request) -> Answering {
             match name.split('.').next() {
                 Some("prompt") => prompt::start(face, &slot, &request),
                 Some("tree") => tree::start(&slot, &request),
+                Some("dialog") => super::dialog::answer(&slot, &request),
                 Some("edit") => super::edit::start(face, slot, &request),
                 Some("changes") => super::changes::start(face, &slot, &request),
                 _ => of_session(face, &slot, &request),

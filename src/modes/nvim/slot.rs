@@ -388,14 +388,14 @@ impl Slot {
             Event::SessionInfoChanged { name } => {
                 self.state.lock().name.clone_from(name);
             }
-            Event::ExtensionUi { record } if at(record, "/method") == "notify" => {
-                let level = match at(record, "/notifyType").as_str() {
-                    Some("error") => "error",
-                    Some("warning") => "warn",
-                    _ => "info",
+            Event::ExtensionUi { record } => {
+                let (id, name) = {
+                    let state = self.state.lock();
+                    (state.id.clone(), state.name.clone())
                 };
-                let text = at(record, "/message").as_str().unwrap_or_default();
-                self.outbox.push(notice(level, text));
+                if let Some(op) = super::dialog::op(&id, name.as_deref(), record) {
+                    self.outbox.push(op);
+                }
             }
             Event::Notice { level, text } => self.outbox.push(notice(level_name(*level), text)),
             Event::Review(review) => {

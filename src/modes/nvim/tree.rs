@@ -13,12 +13,13 @@ use super::face::{Answer, Answering, Request};
 use super::json::at;
 use super::requests::done;
 use super::slot::Slot;
+use crate::ai::{Block, Message};
 use crate::entry::{EntryId, parse_time};
 use crate::session::Command;
-use crate::session::projection::Entries as _;
+use crate::session::projection::{Entries as _, unedited_messages};
 use crate::session::protocol::SummaryWish;
 use crate::session::store::Session;
-use crate::session::tree_view::{Charset, Filter, TreeRow, TreeView};
+use crate::session::tree_view::{self, Charset, Edited, Filter, TreeRow, TreeView};
 
 /// Rows of one page.
 const PAGE: usize = 500;
@@ -30,13 +31,14 @@ const PREVIEW: usize = 200;
 pub(super) fn start(slot: &Arc<Slot>, request: &Request) -> Answering {
     let text = |key: &str| request.text(key).map(str::to_owned);
     match request.name.as_str() {
-        "tree.rows" | "tree.preview" | "tree.beside" | "tree.leaves" => {
+        "tree.rows" | "tree.preview" | "tree.beside" | "tree.leaves" | "tree.content" => {
             let (slot, request) = (slot.clone(), request.clone());
             // Texts of rows may come from the disk.
             let work = tokio::task::spawn_blocking(move || match request.name.as_str() {
                 "tree.rows" => rows(&slot, &request),
                 "tree.beside" => Ok(beside(&slot, &request)),
                 "tree.leaves" => Ok(leaves(&slot, &request)),
+                "tree.content" => content(&slot, &request),
                 _ => preview(&slot, &request),
             });
             Box::pin(async move { work.await.map_err(|error| format!("tree: {error}"))? })
@@ -57,7 +59,68 @@ pub(super) fn start(slot: &Arc<Slot>, request: &Request) -> Answering {
             }),
             None => done(Err("no entry named".into())),
         },
+        "tree.edit" => match (text("entry"), replacement(request)) {
+            (Some(target), Some(replacement)) => slot.command(Command::EditContext {
+                target,
+                replacement,
+            }),
+            _ => done(Err("nothing to edit named".into())),
+        },
         name => done(Err(format!("the backend knows no request {name}"))),
+    }
+}
+
+/// What the model is to read of an entry: nothing, its own content again, or a text.
+fn replacement(request: &Request) -> Option<Json> {
+    match (request.text("what")?, request.text("text")) {
+        ("omit", _) => Some(Json::Null),
+        ("original", _) => Some(json!({"original": true})),
+        ("replace", Some(text)) => Some(json!({ "content": text })),
+        _ => None,
+    }
+}
+
+/// Answers what the model reads of an entry: `{text, edited}`; `edited` is `left_out`, `replaced` or null.
+fn content(slot: &Slot, request: &Request) -> Answer {
+    let id = request.text("entry").unwrap_or_default();
+    slot.runtime.look(|session| {
+        let entry = session
+            .get(id)
+            .ok_or_else(|| format!("there is no entry {id}"))?;
+        let edited = tree_view::edited(session, &entry);
+        let context = session.context();
+        let own = unedited_messages(&entry);
+        // What is left out is shown as it stands in the session.
+        let read = context.item(id).filter(|item| !item.messages.is_empty());
+        let texts: Vec<String> = match read {
+            Some(item) => item.messages.iter().filter_map(|it| readable(it)).collect(),
+            None => own.iter().filter_map(readable).collect(),
+        };
+        if texts.is_empty() {
+            return Err("the model reads no text of this entry".to_owned());
+        }
+        Ok(json!({
+            "text": texts.join("\n\n"),
+            "edited": edited.map(|edited| match edited {
+                Edited::LeftOut => "left_out",
+                Edited::Replaced => "replaced",
+            }),
+        }))
+    })
+}
+
+/// The text of a message that can be edited.
+fn readable(message: &Message) -> Option<String> {
+    let blocks = |blocks: &[Block]| {
+        let texts: Vec<&str> = blocks.iter().filter_map(Block::as_text).collect();
+        texts.join("\n")
+    };
+    match message {
+        Message::User(user) => Some(user.content.text("\n")),
+        Message::Custom(custom) => Some(custom.content.text("\n")),
+        Message::Assistant(answer) => Some(blocks(&answer.content)),
+        Message::ToolResult(result) => Some(blocks(&result.content)),
+        _ => None,
     }
 }
 

@@ -72,8 +72,10 @@ pub fn parse(kind: &str, record: &Value) -> Option<Result<Command, String>> {
             .text("name")
             .map(|name| Command::SetSessionName { name }),
         "get_commands" => Ok(Command::GetCommands),
-        // Ours: the tree can be walked over RPC as well.
+        // Ours: what the tree of a face can do, a program can.
         "navigate_tree" => fields.navigate(),
+        "set_label" => fields.label(),
+        "edit_context" => fields.edit(),
         _ => return None,
     })
 }
@@ -189,6 +191,24 @@ impl Fields<'_> {
             command: self.text("command")?,
             exclude_from_context: exclude,
             tag: self.record.get("id").cloned(),
+        })
+    }
+
+    fn label(&self) -> Result<Command, String> {
+        Ok(Command::SetLabel {
+            entry: self.text("entryId")?,
+            label: self.optional("label")?,
+        })
+    }
+
+    /// `replacement`: null, `{content}`, or `{original: true}`; what it holds is checked with the entry.
+    fn edit(&self) -> Result<Command, String> {
+        let replacement = self.record.get("replacement");
+        Ok(Command::EditContext {
+            target: self.text("targetId")?,
+            replacement: replacement
+                .cloned()
+                .ok_or_else(|| format!("{}: `replacement` is missing", self.kind))?,
         })
     }
 

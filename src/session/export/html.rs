@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::escape;
 use crate::ai::{AssistantMessage, Block, Content, Message, SystemMessage, ToolResultMessage};
-use crate::entry::{Body, Entry, iso_time, json};
+use crate::entry::{Body, Entry, iso_ms, iso_time, json};
 use crate::session::projection::{Entries, Pos, system};
 use crate::session::store::Session;
 use crate::session::tree_view::{Charset, Filter, TreeView};
@@ -70,8 +70,9 @@ fn one_line(text: &str, limit: usize) -> String {
 fn facts(session: &Session) -> String {
     let stats = session.stats();
     let header = session.header();
+    let began = header.timestamp().and_then(iso_ms).map(minute);
     let mut parts = vec![
-        escape::text(header.timestamp().unwrap_or_default()),
+        began.map(|time| format!("{time} UTC")).unwrap_or_default(),
         escape::text(&session.cwd().to_string_lossy()),
         format!("{} messages", stats.total_messages),
         format!("{} tool calls", stats.tool_calls),
@@ -190,14 +191,11 @@ fn entries(session: &Session, out: &mut dyn Write) -> io::Result<()> {
             .map(|parent| format!(" data-parent=\"e{parent}\""))
             .unwrap_or_default();
         let hidden = if path.contains(&pos) { "" } else { " hidden" };
-        let Shown { class, who, body } = shown(&entry);
+        let Shown { class, who, body } = shown(session, &entry);
         let label = session
             .label(entry.id())
             .map(|label| format!("<span class=\"label\">{}</span>", escape::text(&label.text)));
-        let time = entry
-            .facts()
-            .time_ms
-            .map(|ms| iso_time(ms).get(..16).unwrap_or_default().replace('T', " "));
+        let time = entry.facts().time_ms.map(minute);
         writeln!(
             out,
             "<article id=\"e{pos}\" class=\"{class}\"{parent}{hidden}><header><span class=\"who\">{who}</span>{}<a href=\"#e{pos}\">{}</a></header>\n{body}</article>",
@@ -208,6 +206,20 @@ fn entries(session: &Session, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// A time to the minute.
+fn minute(ms: i64) -> String {
+    iso_time(ms).get(..16).unwrap_or_default().replace('T', " ")
+}
+
+/// A link to an entry, `what` being text; only the text when there is no such entry.
+fn link(session: &Session, id: &str, what: &str) -> String {
+    let what = escape::text(what);
+    match session.find(id) {
+        Some(pos) => format!("<a href=\"#e{pos}\">{what}</a>"),
+        None => what,
+    }
+}
+
 /// How an entry looks. `class` and `who` are our own words or escaped; `body` is HTML.
 struct Shown {
     class: &'static str,
@@ -215,7 +227,7 @@ struct Shown {
     body: String,
 }
 
-fn shown(entry: &Entry) -> Shown {
+fn shown(session: &Session, entry: &Entry) -> Shown {
     let note = |who: &str, body: String| Shown {
         class: "note",
         who: who.to_owned(),
@@ -254,19 +266,26 @@ fn shown(entry: &Entry) -> Shown {
         } => match replacement {
             None => note(
                 "context edit",
-                line(format!("entry {target} is left out for the model")),
+                format!(
+                    "<div>the model no longer sees {}</div>\n",
+                    link(session, &target, "this entry")
+                ),
             ),
             Some(own) => note(
                 "context edit",
-                line(format!("for the model entry {target} reads:")) + &content(&own),
+                format!(
+                    "<div>for the model {} reads:</div>\n{}",
+                    link(session, &target, "this entry"),
+                    content(&own)
+                ),
             ),
         },
         Body::Label { target, label } => note(
             "label",
-            line(format!(
-                "{target}: {}",
-                label.as_deref().unwrap_or("(cleared)")
-            )),
+            format!(
+                "<div>{}</div>\n",
+                link(session, &target, label.as_deref().unwrap_or("(cleared)"))
+            ),
         ),
         Body::SessionInfo { name } => {
             note("name", line(name.unwrap_or_else(|| "(cleared)".into())))

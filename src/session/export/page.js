@@ -8,6 +8,10 @@
   });
   document.querySelectorAll("nav a").forEach(function (row) { rows.set(row.hash.slice(1), row); });
   var nav = document.getElementById("tree"), menu = document.getElementById("menu");
+  var bar = document.querySelector(".bar"), root = document.documentElement;
+  function measure() { root.style.setProperty("--bar", bar.offsetHeight + "px"); }
+  window.addEventListener("resize", measure);
+  measure();
 
   // Shows the branch that runs through an entry: up to its root, and down along the newest children.
   function showBranch(id) {
@@ -19,14 +23,35 @@
     rows.forEach(function (row, key) { row.classList.toggle("on", on.has(key)); });
   }
 
-  var here = null;
+  var here = nav.querySelector("a.here");
+  // One stop for the tab key in the whole tree; arrow keys walk through its rows.
+  rows.forEach(function (row) { row.tabIndex = -1; });
+  var stop = here || nav.querySelector("a");
+  function stopAt(row) {
+    if (stop) stop.tabIndex = -1;
+    stop = row;
+    if (stop) stop.tabIndex = 0;
+  }
+  stopAt(stop);
+  nav.addEventListener("keydown", function (event) {
+    var row = event.target, to = null;
+    if (event.key === "ArrowDown") to = row.nextElementSibling;
+    else if (event.key === "ArrowUp") to = row.previousElementSibling;
+    else if (event.key === "Home") to = nav.firstElementChild;
+    else if (event.key === "End") to = nav.lastElementChild;
+    if (!to || !to.hash) return;
+    event.preventDefault();
+    stopAt(to);
+    to.focus();
+  });
+
   function go(id) {
     var article = byId.get(id);
     if (!article) return;
     if (article.hidden) showBranch(id);
     if (here) here.classList.remove("here");
     here = rows.get(id) || null;
-    if (here) { here.classList.add("here"); here.scrollIntoView({ block: "nearest" }); }
+    if (here) { here.classList.add("here"); here.scrollIntoView({ block: "nearest" }); stopAt(here); }
     article.scrollIntoView({ block: "start" });
     // Articles far away have no size until they are drawn; a second step lands exactly.
     requestAnimationFrame(function () { article.scrollIntoView({ block: "start" }); });
@@ -39,6 +64,7 @@
   });
   document.addEventListener("click", function (event) {
     var link = event.target.closest ? event.target.closest("a") : null;
+    if (!nav.contains(event.target) && !menu.contains(event.target)) closeMenu();
     if (!link || link.origin !== location.origin || !/^#e\d+$/.test(link.hash)) return;
     if (link.getAttribute("href").charAt(0) !== "#") return;
     event.preventDefault();
@@ -87,9 +113,9 @@
   });
 
   var tools = document.getElementById("tools");
+  var open = false;
   tools.addEventListener("click", function () {
-    var open = tools.getAttribute("aria-pressed") !== "true";
-    tools.setAttribute("aria-pressed", String(open));
+    open = !open;
     tools.textContent = open ? "Fold tools" : "Open tools";
     document.querySelectorAll("details.tool").forEach(function (part) { part.open = open; });
   });

@@ -29,9 +29,13 @@ pub(super) async fn ask(
     append(core, answer.drafts) && answer.go_on
 }
 
-/// Appends in order; false when one could not be appended.
+/// Appends in order: all of it, or nothing when one part cannot stand; false then.
 fn append(core: &Core, drafts: Vec<Draft>) -> bool {
     core.with(|state| {
+        if let Err(error) = state.check_drafts(&drafts) {
+            core.notice(NoticeLevel::Error, error);
+            return false;
+        }
         for draft in drafts {
             if let Err(error) = state.append_draft(core, draft) {
                 core.notice(NoticeLevel::Error, error);
@@ -141,7 +145,7 @@ impl<'a> Ahead<'a> {
         };
         match draft {
             Draft::Custom { .. } | Draft::Message(_) => Ok(()),
-            Draft::Compaction(own) => match &own.first_kept {
+            Draft::Compaction { first_kept, .. } => match first_kept {
                 Some(id) if on_path(id).is_none() => {
                     Err(format!("compaction: {id} is not on this branch"))
                 }
@@ -186,9 +190,13 @@ fn fields_of(draft: &Draft) -> Value {
             target,
             replacement,
         } => json!({"type": "context_edit", "targetId": target, "replacement": replacement}),
-        Draft::Compaction(own) => json!({
-            "type": "compaction", "summary": own.summary, "tokensBefore": own.tokens_before,
-            "firstKeptEntryId": own.first_kept, "fromHook": true,
+        Draft::Compaction {
+            summary,
+            first_kept,
+            ..
+        } => json!({
+            "type": "compaction", "summary": summary, "tokensBefore": 0,
+            "firstKeptEntryId": first_kept, "fromHook": true,
         }),
     }
 }

@@ -212,3 +212,110 @@ async fn hooks_are_asked_in_order_and_may_change_block_and_add() {
         .unwrap();
     assert_eq!(text["text"], "done(seen)");
 }
+
+/// Adds drafts once, at the end of the first turn, and wants to go on.
+struct Drafting(Mutex<Vec<Draft>>);
+
+#[async_trait]
+impl Hooks for Drafting {
+    async fn boundary(&self, _: &BoundaryPoint<'_>) -> BoundaryAnswer {
+        let drafts = std::mem::take(&mut *self.0.lock());
+        BoundaryAnswer {
+            go_on: !drafts.is_empty(),
+            drafts,
+        }
+    }
+}
+
+/// What two prompts leave behind when the drafts are offered in the second: kinds of entries, requests, notices.
+async fn drafted(make: impl Fn(&[String]) -> Vec<Draft>) -> (Vec<String>, usize, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let model = Scripted::replay(["one", "two", "three"].map(Answer::say));
+    let hooks = Arc::new(Drafting(Mutex::default()));
+    let record = Arc::new(Scripted::model());
+    let mut config = RuntimeConfig::in_memory(dir.path(), Arc::new(model.clone()), record);
+    config.hooks = Arc::clone(&hooks) as Arc<dyn Hooks>;
+    let runtime = Runtime::start(config).unwrap();
+    let mut events = runtime.subscribe(1000);
+    let mut notices = Vec::new();
+    for prompt in ["first", "second"] {
+        if prompt == "second" {
+            let ids = runtime.with_session(|session| {
+                let users = session.entries().filter(|it| it.text().contains("user"));
+                users
+                    .map(|entry| entry.id().to_string())
+                    .collect::<Vec<_>>()
+            });
+            *hooks.0.lock() = make(&ids);
+        }
+        runtime.request(Command::prompt(prompt)).await.unwrap();
+        while let Some(event) = events.recv().await {
+            match &*event {
+                Event::Notice { text, .. } => notices.push(text.clone()),
+                Event::AgentSettled { .. } => break,
+                _ => {}
+            }
+        }
+    }
+    let kinds = runtime.with_session(|session| {
+        let kinds = session.entries().map(|entry| entry.facts().kind);
+        kinds.map(|kind| kind.as_str().to_owned()).collect()
+    });
+    (kinds, model.requests().len(), notices)
+}
+
+#[tokio::test]
+async fn drafts_of_a_boundary_may_compact_and_edit_and_one_request_follows() {
+    let (kinds, requests, notices) = drafted(|ids| {
+        vec![
+            Draft::Edit {
+                target: ids.last().unwrap().clone(),
+                replacement: json!({"content": "shorter"}),
+            },
+            Draft::Compaction {
+                summary: "all of it".into(),
+                first_kept: ids.last().cloned(),
+                details: None,
+                usage: None,
+            },
+        ]
+    })
+    .await;
+    assert_eq!(notices, Vec::<String>::new());
+    assert_eq!(requests, 3);
+    let tail: Vec<&str> = kinds.iter().rev().take(4).map(String::as_str).collect();
+    assert_eq!(tail, ["message", "compaction", "context_edit", "message"]);
+}
+
+#[tokio::test]
+async fn of_drafts_that_cannot_all_stand_none_is_added() {
+    let (kinds, requests, notices) = drafted(|ids| {
+        vec![
+            Draft::Custom {
+                custom_type: "mine".into(),
+                data: None,
+            },
+            Draft::Compaction {
+                summary: "s".into(),
+                first_kept: Some("nowhere".into()),
+                details: None,
+                usage: None,
+            },
+            Draft::Edit {
+                target: ids[0].clone(),
+                replacement: Value::Null,
+            },
+        ]
+    })
+    .await;
+    assert_eq!(
+        notices,
+        ["nothing of an extension was added: Entry nowhere not found"]
+    );
+    assert_eq!(requests, 2, "and nothing is asked for them");
+    assert!(
+        !kinds
+            .iter()
+            .any(|kind| kind == "custom" || kind == "compaction")
+    );
+}

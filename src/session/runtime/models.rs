@@ -16,6 +16,9 @@ pub trait Models: Send + Sync + 'static {
     /// Models that can be asked now (their provider has credentials), in listing order.
     fn available(&self) -> Vec<Arc<Model>>;
 
+    /// Reads again what a person may have changed; called before a list is shown. May block on the file system.
+    fn reload(&self) {}
+
     /// Models that cycling goes through, when they are fewer than all.
     fn scoped(&self) -> Option<Vec<Arc<Model>>> {
         None
@@ -49,6 +52,10 @@ impl Models for ScopedModels {
         self.registry.available()
     }
 
+    fn reload(&self) {
+        self.registry.reload();
+    }
+
     fn scoped(&self) -> Option<Vec<Arc<Model>>> {
         self.scope.clone()
     }
@@ -56,6 +63,19 @@ impl Models for ScopedModels {
     fn check_credentials(&self, model: &Model) -> Result<(), String> {
         self.registry.why_unusable(model).map_or(Ok(()), Err)
     }
+}
+
+/// Carries out `get_available_models`: what `models.json` says now.
+pub(super) async fn list(core: &Core) -> Answer {
+    let models = Arc::clone(&core.config.models);
+    let read = move || {
+        models.reload();
+        models.available()
+    };
+    let models = tokio::task::spawn_blocking(read).await;
+    let models = models.map_err(|error| CommandError(error.to_string()))?;
+    let models: Vec<Value> = models.iter().map(|model| json!(**model)).collect();
+    Ok(json!({ "models": models }))
 }
 
 /// Carries out `set_model`.

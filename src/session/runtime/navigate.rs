@@ -33,6 +33,11 @@ pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {
                     "the context cannot be edited while a response runs: wait for it or abort it",
                 ));
             }
+            if state.summarizing.is_some() {
+                return Err(CommandError::new(
+                    "the context cannot be edited while a summary of it is written: wait for it or abort it",
+                ));
+            }
             let id = state.session.append_context_edit(&target, replacement)?;
             state.tell_entry(core, &id);
             tell_tree(core, state);

@@ -21,11 +21,7 @@ pub(super) async fn answer(core: &Arc<Core>, query: Command) -> Answer {
             let messages = context.values(&state.session);
             json!({ "messages": messages })
         })),
-        Command::GetAvailableModels => {
-            let models = core.config.models.available();
-            let models: Vec<Value> = models.iter().map(|model| json!(**model)).collect();
-            Ok(json!({ "models": models }))
-        }
+        Command::GetAvailableModels => models::list(core).await,
         Command::GetAvailableThinkingLevels => {
             let levels: Vec<&str> = models::levels(core).iter().map(|it| it.as_str()).collect();
             Ok(json!({ "levels": levels }))

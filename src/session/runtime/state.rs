@@ -331,22 +331,46 @@ impl State {
                 message.display,
                 message.details,
             ),
-            Draft::Compaction(own) => {
-                let context = self.session.context();
-                let tokens = context.items().iter().map(|item| item.tokens()).sum();
+            Draft::Compaction {
+                summary,
+                first_kept,
+                details,
+                usage,
+            } => {
+                let tokens_before = self.session.context().estimate().tokens;
                 self.session.append_compaction(CompactionEntry {
-                    summary: own.summary,
-                    first_kept: own.first_kept,
-                    tokens_before: tokens,
-                    details: own.details,
+                    summary,
+                    first_kept,
+                    tokens_before,
+                    details,
                     from_hook: Some(true),
-                    usage: own.usage,
+                    usage: usage.map(|usage| *usage),
                 })
             }
         };
         self.tell_notices(core);
         let id = stored.map_err(|error| describe(&error))?;
         self.tell_entry(core, &id);
+        Ok(())
+    }
+
+    /// Looks whether all of these can be appended in their order. None of them names another, so each is looked at as
+    /// the branch stands.
+    pub(super) fn check_drafts(&self, drafts: &[Draft]) -> Result<(), String> {
+        for draft in drafts {
+            let checked = match draft {
+                Draft::Custom { .. } | Draft::Message(_) => Ok(()),
+                Draft::Edit {
+                    target,
+                    replacement,
+                } => self.session.editable(target, replacement).map(drop),
+                Draft::Compaction { first_kept, .. } => match first_kept {
+                    Some(id) => self.session.on_path(id).map(drop),
+                    None => Ok(()),
+                },
+            };
+            checked.map_err(|error| format!("nothing of an extension was added: {error}"))?;
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::ai::providers::scripted::{Answer, Scripted};
 use crate::ai::{Block, Message};
 
 mod beside;
+mod compaction;
 mod files;
 
 struct Fixture {

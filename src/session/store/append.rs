@@ -125,10 +125,35 @@ impl Session {
         target: &str,
         replacement: Value,
     ) -> Result<EntryId, StoreError> {
-        let back = matches!(replacement.get("original"), Some(Value::Bool(true)));
-        let valid = match &replacement {
+        let (pos, role) = self.editable(target, &replacement)?;
+        let back = takes_back(&replacement);
+        let replacement = if back {
+            self.original(pos)
+                .ok_or_else(|| StoreError::NotEditable(target.to_owned()))?
+        } else {
+            as_blocks_for(role, replacement)
+        };
+        self.append(
+            Kind::ContextEdit,
+            vec![
+                ("targetId", Some(target.into())),
+                ("replacement", Some(replacement)),
+            ],
+        )
+    }
+
+    /// Finds what a context edit is about, and its role.
+    ///
+    /// # Errors
+    /// As [`Session::append_context_edit`].
+    pub(crate) fn editable(
+        &self,
+        target: &str,
+        replacement: &Value,
+    ) -> Result<(Pos, Role), StoreError> {
+        let valid = match replacement {
             Value::Null => true,
-            Value::Object(_) if back => true,
+            Value::Object(_) if takes_back(replacement) => true,
             Value::Object(fields) => matches!(
                 fields.get("content"),
                 Some(Value::String(_) | Value::Array(_))
@@ -138,30 +163,28 @@ impl Session {
         if !valid {
             return Err(StoreError::BadReplacement);
         }
-        let pos = self
-            .find(target)
-            .ok_or_else(|| StoreError::NotFound(target.to_owned()))?;
-        if !self.is_on_path(pos) {
-            return Err(StoreError::NotOnBranch(target.to_owned()));
+        let pos = self.on_path(target)?;
+        match Entries::facts(self, pos).map(|facts| (facts.kind, facts.role)) {
+            Some((Kind::CustomMessage, _)) => Ok((pos, Role::Custom)),
+            Some((Kind::Message, role @ (Role::User | Role::Assistant | Role::ToolResult))) => {
+                Ok((pos, role))
+            }
+            _ => Err(StoreError::NotEditable(target.to_owned())),
         }
-        let replacement = match Entries::facts(self, pos).map(|facts| (facts.kind, facts.role)) {
-            Some((Kind::CustomMessage, _) | (Kind::Message, Role::User)) => replacement,
-            Some((Kind::Message, Role::Assistant | Role::ToolResult)) => as_blocks(replacement),
-            _ => return Err(StoreError::NotEditable(target.to_owned())),
-        };
-        let replacement = if back {
-            self.original(pos)
-                .ok_or_else(|| StoreError::NotEditable(target.to_owned()))?
-        } else {
-            replacement
-        };
-        self.append(
-            Kind::ContextEdit,
-            vec![
-                ("targetId", Some(target.into())),
-                ("replacement", Some(replacement)),
-            ],
-        )
+    }
+
+    /// Finds an entry of the active branch.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::NotOnBranch`].
+    pub(crate) fn on_path(&self, id: &str) -> Result<Pos, StoreError> {
+        let pos = self
+            .find(id)
+            .ok_or_else(|| StoreError::NotFound(id.to_owned()))?;
+        match self.is_on_path(pos) {
+            true => Ok(pos),
+            false => Err(StoreError::NotOnBranch(id.to_owned())),
+        }
     }
 
     /// The content of an entry as it stands in its line, as a replacement.
@@ -579,6 +602,11 @@ impl Session {
         self.notices.push(StoreNotice::Replaced(disk.path.clone()));
         Ok(())
     }
+}
+
+/// Whether a context edit asks for what the entry itself holds.
+fn takes_back(replacement: &Value) -> bool {
+    matches!(replacement.get("original"), Some(Value::Bool(true)))
 }
 
 /// An answer or a result holds blocks, whatever its line says.

@@ -324,3 +324,31 @@ fn texts_of_one_session_are_not_those_of_another() {
     view.refresh(&two);
     assert_eq!(view.len(), 0, "another session has other texts");
 }
+
+#[test]
+fn rows_say_what_the_model_no_longer_reads_or_reads_otherwise() {
+    check(
+        "a - question
+         b a *answer
+         c b more",
+        |_, session| {
+            session
+                .append_context_edit("a", serde_json::Value::Null)
+                .unwrap();
+            session
+                .append_context_edit("b", serde_json::json!({"content": "short"}))
+                .unwrap();
+            session
+                .append_context_edit("c", serde_json::Value::Null)
+                .unwrap();
+            session
+                .append_context_edit("c", serde_json::json!({"original": true}))
+                .unwrap();
+        },
+        expect![[r#"
+            • (left out) user: question
+            • (replaced) assistant: answer
+            • user: more
+        "#]],
+    );
+}

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as SyncSocket;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -121,6 +122,27 @@ impl Pipe {
     }
 }
 
+/// The process to start: the guard with its end of a socket and the order for it, or the shell itself.
+fn command(spec: &Spec) -> io::Result<(Command, Option<(SyncSocket, String)>)> {
+    let args = vec!["-c".to_owned(), spec.script.clone()];
+    let Some(program) = &spec.guard else {
+        let mut command = Command::new(&spec.shell);
+        command.args(args).stdin(Stdio::null()).process_group(0);
+        return Ok((command, None));
+    };
+    let (ours, theirs) = SyncSocket::pair()?;
+    let mut command = Command::new(as_started(program));
+    command
+        .arg0(program)
+        .arg(guard::ARGUMENT)
+        .stdin(Stdio::from(OwnedFd::from(theirs)));
+    let order = Order {
+        program: spec.shell.clone(),
+        args,
+    };
+    Ok((command, Some((ours, serde_json::to_string(&order)?))))
+}
+
 impl Execution {
     /// Starts the command.
     ///
@@ -128,52 +150,30 @@ impl Execution {
     /// `Other` when the process cannot be started; shell and directory were checked before.
     pub(super) fn start(spec: Spec, cancel: CancellationToken) -> Result<Self, ToolError> {
         let shell = spec.shell.clone();
-        let failed = move |error: io::Error| {
+        Self::spawn(spec, cancel).map_err(|error| {
             let text = format!("cannot start {}: {error}", shell.display());
             ToolError::new(ErrorClass::Other, text)
-        };
-        let args = vec!["-c".to_owned(), spec.script.clone()];
-        let (mut command, mut ours, order) = match &spec.guard {
-            Some(program) => {
-                let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(&failed)?;
-                let mut command = Command::new(as_started(program));
-                command
-                    .arg0(program)
-                    .arg(guard::ARGUMENT)
-                    .stdin(Stdio::from(OwnedFd::from(theirs)));
-                let order = Order {
-                    program: spec.shell.clone(),
-                    args,
-                };
-                (
-                    command,
-                    Some(ours),
-                    serde_json::to_string(&order).unwrap_or_default(),
-                )
-            }
-            None => {
-                let mut command = Command::new(&spec.shell);
-                command.args(args).stdin(Stdio::null()).process_group(0);
-                (command, None, String::new())
-            }
-        };
-        let (reader, writer) = io::pipe().map_err(&failed)?;
-        let second = writer.try_clone().map_err(&failed)?;
+        })
+    }
+
+    fn spawn(spec: Spec, cancel: CancellationToken) -> io::Result<Self> {
+        let (mut command, order) = command(&spec)?;
+        let (reader, writer) = io::pipe()?;
+        let second = writer.try_clone()?;
         command.current_dir(&spec.cwd).stdout(writer).stderr(second);
         for name in &spec.remove_env {
             command.env_remove(name);
         }
         command.envs(spec.set_env.iter().map(|(name, value)| (name, value)));
-        let child = command.spawn().map_err(&failed)?;
+        let child = command.spawn()?;
         // It holds our copies of the writing end; the pipe could not end before they are closed.
         drop(command);
-        let source = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(&failed)?;
-        let control = match ours.take() {
-            Some(socket) => {
-                send_order(&socket, &order).map_err(&failed)?;
-                let socket = UnixStream::from_std(socket).map_err(&failed)?;
+        let source = Receiver::from_owned_fd(OwnedFd::from(reader))?;
+        let control = match order {
+            Some((socket, order)) => {
+                send_order(&socket, &order)?;
                 Control::Guard {
-                    socket,
+                    socket: UnixStream::from_std(socket)?,
                     said: Vec::new(),
                     open: true,
                 }
@@ -356,7 +356,7 @@ fn kill_group(leader: Option<Pid>) {
 }
 
 /// Sends the order while the socket still blocks: the guard reads it at once.
-fn send_order(mut socket: &std::os::unix::net::UnixStream, order: &str) -> io::Result<()> {
+fn send_order(mut socket: &SyncSocket, order: &str) -> io::Result<()> {
     use std::io::Write as _;
     socket.write_all(order.as_bytes())?;
     socket.write_all(b"\n")?;

@@ -73,6 +73,10 @@ pub(super) fn find(path: &str, source: &Source<'_>, edits: &[Edit]) -> Result<Ma
         if count > 1 {
             return Err(not_unique(&naming, index, it, &folded, count));
         }
+        if range.is_empty() {
+            // Blanks that are not there: their tolerant view is empty and would fit anywhere.
+            return Err(not_found(&naming, index, it, source));
+        }
         ranges.push(range);
     }
     let order = in_order(&naming, &ranges)?;

@@ -30,7 +30,7 @@ pub(super) struct Splice {
 }
 
 /// Returns a text with `\n` for every line break.
-pub(super) fn with_line_feeds(text: &str) -> String {
+pub(in crate::tools) fn with_line_feeds(text: &str) -> String {
     if text.contains('\r') {
         text.replace("\r\n", "\n").replace('\r', "\n")
     } else {

@@ -1,9 +1,8 @@
-use std::ops::Range;
-
 use proptest::prelude::*;
 
 use super::*;
-use crate::review::hunks::{apply, lines, spans};
+use crate::review::hunks::{lines, spans};
+use crate::tools::fuzz::patched;
 
 fn base(bytes: &[u8]) -> FileState {
     FileState {
@@ -81,6 +80,25 @@ fn damaged_bytes_are_kept_or_the_edit_is_refused() {
         let error = plan("f", &[edit(old, "x")], &base(bytes)).err().unwrap();
         assert_eq!(error.class, ErrorClass::NotUtf8, "{old}");
     }
+}
+
+#[test]
+fn blanks_that_are_not_there_are_nowhere() {
+    for file in ["a\n", "a", "", "\n"] {
+        let error = plan("f", &[edit("  ", "x")], &base(file.as_bytes())).err();
+        assert_eq!(
+            error.map(|error| error.class),
+            Some(ErrorClass::NotFoundText),
+            "{file:?}"
+        );
+    }
+}
+
+#[test]
+fn half_characters_in_a_text_of_edits_do_not_spoil_it() {
+    let text = r#"[{"oldText": "a", "newText": "\ud83d b"}]"#;
+    let arguments = prepare(serde_json::json!({"path": "f", "edits": text}));
+    assert_eq!(arguments["edits"][0]["oldText"], "a");
 }
 
 #[test]
@@ -189,32 +207,4 @@ proptest! {
         prop_assert_eq!(patched(&file, any["patch"].as_str().unwrap()), &*planned.target);
         prop_assert_eq!(&windowed["firstChangedLine"], &any["firstChangedLine"]);
     }
-}
-
-/// Applies a unified diff of LF texts.
-fn patched(old: &[u8], patch: &str) -> Vec<u8> {
-    let old_lines = lines(old);
-    let mut replaced: Vec<(Range<usize>, Vec<Vec<u8>>)> = Vec::new();
-    for row in patch.lines().skip(2) {
-        if let Some(header) = row.strip_prefix("@@ -") {
-            let (start, rest) = header.split_once(',').unwrap();
-            let (len, _) = rest.split_once(' ').unwrap();
-            let (start, len): (usize, usize) = (start.parse().unwrap(), len.parse().unwrap());
-            let start = if len == 0 { start } else { start - 1 };
-            replaced.push((start..start + len, Vec::new()));
-        } else if let Some(text) = row.strip_prefix([' ', '+']) {
-            let line = format!("{text}\n").into_bytes();
-            replaced.last_mut().unwrap().1.push(line);
-        } else if row.starts_with('\\') {
-            replaced.last_mut().unwrap().1.last_mut().unwrap().pop();
-        }
-    }
-    let replacements: Vec<_> = replaced
-        .iter()
-        .map(|(old, new)| crate::review::hunks::Replacement {
-            old: old.clone(),
-            new,
-        })
-        .collect();
-    apply(&old_lines, &replacements)
 }

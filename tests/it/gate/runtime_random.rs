@@ -11,6 +11,7 @@
 //! them (not with nextest, which ends what takes minutes): `PI_NVIM_CASES=1000000 cargo test --test it gate::runtime_random`.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -4,15 +4,6 @@ use serde_json::json;
 
 use super::harness::{Nv, Options};
 
-/// Answers every question with this choice and keeps what was asked.
-const ANSWER: &str = "
-    _G.asked = {}
-    vim.ui.select = function(items, opts, done)
-      table.insert(_G.asked, opts.prompt)
-      local item = items[_G.choice]
-      done(item, item and _G.choice)
-    end";
-
 const COMMANDS: &str = "
     _G.seen, _G.names = _G.names, nil
     require('pi.session').request('session.commands', {}, function(_, result)
@@ -25,25 +16,34 @@ async fn commands(nv: &Nv) -> serde_json::Value {
     nv.lua("return _G.names", json!([])).await
 }
 
-async fn open_with(choice: u32) -> Nv {
+async fn open() -> Nv {
     let nv = Nv::start_with(Options {
         files: vec![(".pi/prompts/mine.md", "hello".to_owned())],
         ..Options::default()
     })
     .await;
-    nv.lua(&format!("_G.choice = {choice} {ANSWER}"), json!([]))
-        .await;
+    nv.attach(100, 30).await;
     nv.command("Pi open").await;
-    nv.wait_lua("return vim.t.pi_session and #_G.asked > 0")
-        .await;
+    nv.wait_lua("return vim.t.pi_session").await;
+    nv.wait("get(g:, 'pi_attention', 0) == 1").await;
+    // Nothing is asked in the middle of something else: the question waits.
+    assert_eq!(nv.eval("&filetype").await, json!(""));
+    nv.command("Pi attention").await;
+    nv.wait("&filetype == 'pi-question'").await;
     nv
 }
 
 #[tokio::test]
 async fn a_new_project_is_asked_about_once_and_used_after_yes() {
-    let nv = open_with(1).await;
-    let asked = nv.lua("return _G.asked", json!([])).await;
-    assert_eq!(asked, json!(["This project brings .pi/prompts"]));
+    let nv = open().await;
+    nv.wait_screen("what would be loaded", |screen| {
+        let text = screen.text();
+        text.contains("Trust this project?") && text.contains("It brings .pi/prompts.")
+    })
+    .await;
+    nv.keys("1").await;
+    nv.wait("g:pi_attention == 0 && &filetype != 'pi-question'")
+        .await;
     nv.wait_lua(&format!("{COMMANDS} return _G.seen and #_G.seen > 0"))
         .await;
     assert_eq!(commands(&nv).await, json!(["mine"]));
@@ -55,13 +55,24 @@ async fn a_new_project_is_asked_about_once_and_used_after_yes() {
     );
     nv.command("Pi new").await;
     assert_eq!(commands(&nv).await, json!(["mine"]));
-    assert_eq!(nv.lua("return #_G.asked", json!([])).await, json!(1));
+    assert_eq!(nv.eval("g:pi_attention").await, json!(0));
 }
 
 #[tokio::test]
 async fn no_and_later_use_nothing() {
-    for choice in [4, 99] {
-        let nv = open_with(choice).await;
+    for (key, waiting) in [("4", 0), ("<Esc>", 1)] {
+        let nv = open().await;
+        nv.keys(key).await;
+        nv.wait(&format!(
+            "g:pi_attention == {waiting} && &filetype != 'pi-question'"
+        ))
+        .await;
         assert_eq!(commands(&nv).await, json!([]));
+        // Put off, it can still be answered.
+        nv.command("Pi trust").await;
+        nv.wait("&filetype == 'pi-question'").await;
+        nv.keys("1").await;
+        nv.wait_lua(&format!("{COMMANDS} return _G.seen and #_G.seen > 0"))
+            .await;
     }
 }

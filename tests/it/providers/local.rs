@@ -1,6 +1,6 @@
 //! Finding model servers on this machine, with scripted ones on free ports.
 
-use pi_nvim::ai::local::{Kind, LocalServer, Target, probe};
+use pi_nvim::ai::local::{Kind, LocalServer, Target, probe, targets};
 use pi_nvim::testing::http::{Response, Server};
 use serde_json::{Value, json};
 
@@ -126,4 +126,36 @@ async fn found_models_can_be_used_at_once() {
     assert_eq!(registry.why_unusable(&model), None);
     registry.reload();
     assert!(registry.find("vllm", "m").is_some());
+}
+
+#[test]
+fn the_servers_own_variables_say_where_they_listen() {
+    let ports = |pairs: &[(&str, &str)]| -> Vec<u16> {
+        let targets = targets(&support::env(pairs));
+        targets.iter().map(|target| target.port).collect()
+    };
+    assert_eq!(ports(&[]), [8080, 11434, 1234, 8000]);
+    assert_eq!(
+        ports(&[("LLAMA_ARG_PORT", "9001")]),
+        [9001, 11434, 1234, 8000]
+    );
+    for host in [
+        "127.0.0.1:7000",
+        "http://localhost:7000",
+        "0.0.0.0:7000",
+        "[::1]:7000",
+    ] {
+        assert_eq!(ports(&[("OLLAMA_HOST", host)])[1], 7000, "{host}");
+    }
+    // Another machine is not ours to ask, and what is no address changes nothing.
+    for host in [
+        "10.0.0.5:7000",
+        "gpu.example:7000",
+        "localhost",
+        "",
+        "::",
+        "nonsense here",
+    ] {
+        assert_eq!(ports(&[("OLLAMA_HOST", host)])[1], 11434, "{host}");
+    }
 }

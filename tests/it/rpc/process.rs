@@ -110,3 +110,23 @@ async fn a_command_that_prints_odd_things_leaves_stdout_clean() {
             .all(|record| record["type"] != "NOT JSON")
     );
 }
+
+#[tokio::test]
+async fn labels_and_context_edits_are_made_and_taken_back() {
+    let script = json!([
+        {"send": {"id": "p", "type": "prompt", "message": "question"}},
+        {"wait_for": {"type": "agent_settled"}},
+        {"send": {"id": "bad", "type": "edit_context", "targetId": "nowhere", "replacement": null}},
+        {"send": {"id": "shape", "type": "edit_context", "targetId": "nowhere"}},
+        {"send": {"id": "label", "type": "set_label", "entryId": "nowhere", "label": "x"}},
+        {"wait_response": "label"}
+    ]);
+    let run = case::play(&rpc(script, json!([{"text": "answer"}]))).await;
+    for (id, said) in [
+        ("bad", "Entry nowhere not found"),
+        ("shape", "edit_context: `replacement` is missing"),
+        ("label", "Entry nowhere not found"),
+    ] {
+        assert_eq!(response(&run.records, id)["error"], said);
+    }
+}

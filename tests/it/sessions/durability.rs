@@ -116,7 +116,7 @@ fn no_acknowledged_entry_is_lost_to_a_kill() {
     let rounds: u32 = std::env::var("PI_NVIM_KILL_ROUNDS")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(200);
+        .unwrap_or(60);
     let dir = tempfile::tempdir().unwrap();
     let mut seed = 0x2545_f491_4f6c_dd1du64;
     let mut acknowledged = 0;

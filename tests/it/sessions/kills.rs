@@ -85,6 +85,8 @@ struct Ledger {
     open: Vec<Call>,
     /// What the model asks for next instead of something random.
     next: Option<Vec<Call>>,
+    /// No calls any more.
+    quiet: bool,
     calls: usize,
     written: usize,
     refused: usize,
@@ -141,7 +143,7 @@ impl Ledger {
         self.settle();
         let messages = body["messages"].as_array().cloned().unwrap_or_default();
         let role = messages.last().map(|last| last["role"].clone());
-        let wants = role == Some(json!("user")) || self.random.below(3) == 0;
+        let wants = !self.quiet && (role == Some(json!("user")) || self.random.below(3) == 0);
         let calls = match self.next.take() {
             Some(calls) if calls.is_empty() => return vec![json!({"content": "Done."})],
             Some(calls) => calls,
@@ -241,13 +243,13 @@ fn results(session: &Path) -> Vec<(String, bool, String)> {
 }
 
 /// A model server on loopback, a project and an agent folder of their own.
-struct World {
+pub(super) struct World {
     dir: tempfile::TempDir,
     ledger: Arc<Mutex<Ledger>>,
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         for name in ["work", "agent", "home"] {
@@ -272,6 +274,7 @@ impl World {
             files: BTreeMap::new(),
             open: Vec::new(),
             next: None,
+            quiet: false,
             calls: 0,
             written: 0,
             refused: 0,
@@ -290,16 +293,34 @@ impl World {
         Self { dir, ledger }
     }
 
-    fn root(&self) -> PathBuf {
+    pub(super) fn root(&self) -> PathBuf {
         self.dir.path().canonicalize().unwrap()
     }
 
+    /// The model says no more than `Done.` from now on.
+    pub(super) fn says_done(&self) {
+        self.ledger.lock().quiet = true;
+    }
+
     fn spawn(&self, die_at: Option<&str>) -> Child {
+        self.spawn_with(&[], &self.root().join("session.jsonl"), die_at)
+    }
+
+    /// Starts the program, by way of a launcher that is given its command line when there is one.
+    pub(super) fn spawn_with(
+        &self,
+        launcher: &[&str],
+        session: &Path,
+        die_at: Option<&str>,
+    ) -> Child {
         let root = self.root();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pi-nvim"));
+        let program = env!("CARGO_BIN_EXE_pi-nvim");
+        let mut words = launcher.iter().copied().chain([program]);
+        let mut command = Command::new(words.next().unwrap());
         command
+            .args(words)
             .args(["--mode", "rpc", "--session"])
-            .arg(root.join("session.jsonl"))
+            .arg(session)
             .current_dir(root.join("work"))
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -309,7 +330,7 @@ impl World {
             .env("PI_OFFLINE", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(Stdio::piped());
         if let Some(moment) = die_at {
             command.env("PI_NVIM_TEST_DIE_AT", moment);
         }
@@ -488,7 +509,7 @@ fn rounds(count: u64, seed: u64) -> (usize, usize, usize) {
     sums
 }
 
-/// `PI_NVIM_KILL_ROUNDS` sets how often, `PI_NVIM_KILL_SEED` begins elsewhere; `make test` kills 200 times.
+/// `PI_NVIM_KILL_ROUNDS` sets how often, `PI_NVIM_KILL_SEED` begins elsewhere; `make test` kills 140 times.
 #[test]
 fn killed_at_any_moment_nothing_is_lost_and_no_call_is_answered_falsely() {
     let number = |name: &str| {
@@ -496,7 +517,7 @@ fn killed_at_any_moment_nothing_is_lost_and_no_call_is_answered_falsely() {
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
-    let count = number("PI_NVIM_KILL_ROUNDS").unwrap_or(200);
+    let count = number("PI_NVIM_KILL_ROUNDS").unwrap_or(140);
     let seed = number("PI_NVIM_KILL_SEED").unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         u64::from(now.unwrap().subsec_nanos())

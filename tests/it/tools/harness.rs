@@ -153,6 +153,20 @@ fn give_up_root() {
     rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
 }
 
+/// Runs something without root's rights, when the tests have them.
+pub(crate) fn as_nobody<F: Future<Output = ()>>(work: impl FnOnce() -> F + Send) {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            if rustix::process::getuid().is_root() {
+                give_up_root();
+            }
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(work());
+        });
+        thread.join().unwrap();
+    });
+}
+
 async fn run_and_compare(case: &Case, special: Special) -> Outcome {
     let setup = Setup::of(case);
     let ran = run(case, &setup).await;

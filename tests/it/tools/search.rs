@@ -72,6 +72,115 @@ async fn unsaved_buffers_are_read_and_searched() {
 }
 
 #[tokio::test]
+async fn files_that_are_only_buffers_so_far_are_found_like_others() {
+    let setup = Setup::empty();
+    fs::create_dir_all(setup.cwd.join("d/.git")).unwrap();
+    fs::write(setup.cwd.join("d/.gitignore"), "*.log\nout/\n").unwrap();
+    fs::write(setup.cwd.join("d/b.rs"), "needle\n").unwrap();
+    fs::write(setup.cwd.join("d/gone"), "").unwrap();
+    std::os::unix::fs::symlink("d", setup.cwd.join("link")).unwrap();
+    let env = with_buffers(
+        &setup,
+        &[
+            ("d/a.rs", "needle a\n"),
+            ("d/new/c.rs", "needle c\n"),
+            // Ignored, as it will be once it is written.
+            ("d/x.log", "needle log\n"),
+            ("d/out/x.rs", "needle out\n"),
+            ("elsewhere.rs", "needle elsewhere\n"),
+        ],
+    );
+    for (tool, arguments, wanted) in [
+        (
+            "grep",
+            json!({"pattern": "needle", "path": "d"}),
+            "a.rs:1: needle a\nb.rs:1: needle\nnew/c.rs:1: needle c",
+        ),
+        (
+            "grep",
+            json!({"pattern": "needle", "path": "link", "glob": "a*"}),
+            "a.rs:1: needle a",
+        ),
+        (
+            "grep",
+            json!({"pattern": "needle", "path": "d/new/c.rs"}),
+            "c.rs:1: needle c",
+        ),
+        (
+            "grep",
+            json!({"pattern": "needle", "path": "d", "limit": 1}),
+            "a.rs:1: needle a\n\n[1 matches limit reached. Use limit=2 for more, or refine pattern]",
+        ),
+        (
+            "find",
+            json!({"pattern": "*.rs", "path": "d"}),
+            "a.rs\nb.rs\nnew/c.rs",
+        ),
+        (
+            "find",
+            json!({"pattern": "new/*.rs", "path": "link"}),
+            "new/c.rs",
+        ),
+        (
+            "find",
+            json!({"pattern": "*.log", "path": "d"}),
+            "No files found matching pattern",
+        ),
+        (
+            "ls",
+            json!({"path": "d"}),
+            ".git/\n.gitignore\na.rs\nb.rs\ngone\nx.log",
+        ),
+        (
+            "ls",
+            json!({"path": "link", "limit": 3}),
+            ".git/\n.gitignore\na.rs\n\n[3 entries limit reached. Use limit=6 for more]",
+        ),
+    ] {
+        let output = Call::new(tool, arguments.clone())
+            .run(&setup, env.clone())
+            .await;
+        assert_eq!(
+            blocks_text(&output.unwrap().content),
+            wanted,
+            "{tool} {arguments}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_kept_whatever_order_the_tree_is_searched_in() {
+    let setup = Setup::empty();
+    forest(&setup);
+    for limit in [1, 7, 49, 50, 51, 1999, 2000, 2001] {
+        let found = text(&setup, "grep", json!({"pattern": "needle", "limit": limit})).await;
+        let hits: Vec<&str> = found
+            .lines()
+            .filter(|line| line.contains(":2: needle"))
+            .collect();
+        assert_eq!(hits.len(), limit.min(2000), "{limit}");
+        assert!(hits.is_sorted_by_key(|hit| hit.split(':').next()));
+        assert_eq!(found.contains("limit reached"), limit < 2000, "{limit}");
+        let last = format!(
+            "d{:02}/f{:02}.txt:2:",
+            (limit.min(2000) - 1) / 50,
+            (limit.min(2000) - 1) % 50
+        );
+        assert!(
+            hits.last().unwrap().starts_with(&last),
+            "{limit}: {:?}",
+            hits.last()
+        );
+        let listed = text(&setup, "find", json!({"pattern": "f*.txt", "limit": limit})).await;
+        assert_eq!(
+            listed.lines().filter(|line| line.ends_with(".txt")).count(),
+            limit.min(2000)
+        );
+        assert_eq!(listed.contains("limit reached"), limit < 2000, "{limit}");
+    }
+}
+
+#[tokio::test]
 async fn system_files_without_a_size_are_read() {
     let setup = Setup::empty();
     let text = text(
@@ -288,7 +397,7 @@ async fn errors_name_what_the_model_wrote() {
     assert_eq!(error.class, ErrorClass::Io);
     assert_eq!(
         error.message,
-        "cannot read @nope.txt: no such file or directory (ENOENT)"
+        "cannot read @nope.txt: ENOENT: no such file or directory"
     );
     let error = run(&setup, "grep", json!({"pattern": "("}))
         .await
