@@ -345,6 +345,7 @@ pub(super) async fn reload(core: &Arc<Core>) -> Answer {
         for diagnostic in &resources.diagnostics {
             core.notice(NoticeLevel::Warning, diagnostic.message.clone());
         }
+        state.queues.follow(resources.settings.effective());
         state.resources = resources;
     });
     bind::begin(core, Reason::Reload, None).await;

@@ -149,6 +149,36 @@ async fn only_session_files_that_are_not_in_use_are_deleted() {
     assert!(error.contains("is no session file"), "{error}");
 }
 
+#[tokio::test]
+async fn a_reload_takes_over_what_the_settings_say_now() {
+    let it = Fixture::new([]);
+    let settings = it._dir.path().join("agent/settings.json");
+    let modes = async || {
+        let state = it.ask(Command::GetState).await;
+        [
+            &state["steeringMode"],
+            &state["followUpMode"],
+            &state["autoCompactionEnabled"],
+        ]
+        .map(ToString::to_string)
+        .join(" ")
+    };
+    assert_eq!(modes().await, r#""one-at-a-time" "one-at-a-time" true"#);
+    let now = json!({"steeringMode": "all", "compaction": {"enabled": false}});
+    std::fs::write(&settings, now.to_string()).unwrap();
+    it.ask(Command::Reload).await;
+    assert_eq!(modes().await, r#""all" "one-at-a-time" false"#);
+    std::fs::write(&settings, "{\n  \"steeringMode\": all\n}").unwrap();
+    it.ask(Command::Reload).await;
+    assert_eq!(
+        modes().await,
+        r#""all" "one-at-a-time" false"#,
+        "a broken file changes nothing"
+    );
+    let text = std::fs::read_to_string(&settings).unwrap();
+    assert!(text.contains(": all"), "and is left alone");
+}
+
 /// The entry of the first message of the person.
 async fn first_user(it: &Fixture) -> String {
     let messages = it.ask(Command::GetForkMessages).await;
