@@ -24,7 +24,7 @@ mod input;
 pub(crate) mod log;
 pub(crate) mod run;
 pub(crate) mod say;
-mod sessions;
+pub(crate) mod sessions;
 mod start;
 
 use flags::{Flag, Takes};
@@ -369,6 +369,15 @@ impl Cli {
         self.action.is_none() && (self.mode == Mode::Nvim || self.attach.is_some())
     }
 
+    /// Whether the arguments say which session to begin with.
+    pub(crate) fn names_session(&self) -> bool {
+        self.continue_recent
+            || self.no_session
+            || [&self.session, &self.session_id, &self.fork, &self.name]
+                .into_iter()
+                .any(Option::is_some)
+    }
+
     /// Returns what the arguments say about models.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted {
@@ -445,6 +454,29 @@ fn check(cli: &Cli) -> Result<(), String> {
     }
     if cli.mode == Mode::Rpc && !cli.files.is_empty() {
         return Err("@file arguments are not supported in RPC mode".into());
+    }
+    if cli.is_for_editor() {
+        return check_for_editor(cli);
+    }
+    Ok(())
+}
+
+/// What makes no sense where a person sits in Neovim.
+fn check_for_editor(cli: &Cli) -> Result<(), String> {
+    if !cli.messages.is_empty() || !cli.files.is_empty() {
+        return Err(
+            "with Neovim a message is written there: start without one, then `:Pi ask`".into(),
+        );
+    }
+    if cli.review == HeadlessReview::Reject {
+        return Err(
+            "--review is for runs without Neovim; there the option `review.mode` decides".into(),
+        );
+    }
+    if cli.attach.is_some() && !matches!(cli.mode, Mode::Auto | Mode::Nvim) {
+        return Err(
+            "--attach joins a Neovim: it cannot be combined with -p or another --mode".into(),
+        );
     }
     Ok(())
 }

@@ -152,14 +152,14 @@ end
 --- The directory a session of this tab page belongs to. It does not follow files, even where Neovim's own does.
 ---@return string
 function M.cwd()
+  local cwd = vim.fn.getcwd(-1, 0)
   if not vim.o.autochdir then
-    return vim.fn.getcwd(-1, 0)
+    return cwd
   end
   local name = vim.api.nvim_buf_get_name(0)
-  if name == '' or vim.bo.buftype ~= '' then
-    return vim.fn.getcwd(-1, 0)
-  end
-  return vim.fs.root(0, { '.git', '.jj', '.pi', 'AGENTS.md' }) or vim.fs.dirname(name)
+  local from = (name == '' or vim.bo.buftype ~= '') and cwd or vim.fs.dirname(vim.fs.abspath(name))
+  -- In a linked worktree `.git` is a file, and its folder the root all the same.
+  return vim.fs.root(from, { '.git', '.jj', '.pi', 'AGENTS.md' }) or from
 end
 
 ---@class pi.backend.Facts
@@ -167,6 +167,23 @@ end
 ---@field version string
 ---@field pid integer
 ---@field channel integer
+---@field begin 'open'|'pick'|nil what to show unasked: the command line named a session, or wants one picked
+
+--- Shows what the command line of the backend asked for.
+---@param word string
+local function begin(word)
+  if word == 'pick' then
+    require('pi.sessions').open()
+    return
+  end
+  require('pi.session').ensure(function(err)
+    if err then
+      notice.say(err, 'error')
+    else
+      require('pi.window').open()
+    end
+  end)
+end
 
 --- Called by the backend when it has connected.
 ---@param facts pi.backend.Facts
@@ -193,6 +210,9 @@ function M.hello(facts)
   vim.schedule(function()
     settle(nil)
     events.fire('PiReady', { pid = facts.pid, version = facts.version })
+    if facts.begin and facts.begin ~= vim.NIL then
+      begin(facts.begin)
+    end
   end)
   return { protocol = M.PROTOCOL, cwd = M.cwd(), config = config.get() }
 end

@@ -52,10 +52,70 @@ function M.show(info)
   end
 end
 
+--- Goes to the tab page that looks at a session, if there is one.
+---@param id string
+---@return boolean
+function M.focus(id)
+  for _, tab in ipairs(vim.api.nvim_list_tabpages()) do
+    if vim.t[tab].pi_session == id then
+      vim.api.nvim_set_current_tabpage(tab)
+      require('pi.window').open()
+      return true
+    end
+  end
+  return false
+end
+
+---@param path string?
+---@return boolean
+local function focus_file(path)
+  for id, info in pairs(known) do
+    -- One that stopped is in its tab page still, and is opened anew.
+    if path and info.file == path and require('pi.status').of(id) then
+      return M.focus(id)
+    end
+  end
+  return false
+end
+
+---@class pi.session.Hooks
+---@field asked fun()? the person was asked something and may never answer
+---@field before fun()? the session is there and will be shown
+
+---@class pi.session.Gone
+---@field missing string the directory that is gone
+---@field path string the session file
+
+--- Asks what to do about a session whose directory is gone. Without an answer nothing is opened.
+---@param gone pi.session.Gone
+---@param again fun(answer: 'here'|'fork')
+local function ask_about_directory(gone, again)
+  local short = vim.fn.fnamemodify(gone.missing, ':~')
+  local here = vim.fn.fnamemodify(require('pi.backend').cwd(), ':~')
+  local choices = {
+    'continue in ' .. here .. ' (asks again next time)',
+    'fork into ' .. here .. ' (a copy that belongs there)',
+    'cancel',
+  }
+  local prompt = 'The directory of this session is gone: ' .. short
+  -- Once the message that brought the question is over: a picker may wait for a key.
+  vim.schedule(function()
+    require('pi.dialog').choose(prompt, choices, function(_, index)
+      if index == 1 then
+        again('here')
+      elseif index == 2 then
+        again('fork')
+      end
+    end)
+  end)
+end
+
 ---@param request string
 ---@param params table
 ---@param callback fun(err: string?, info: pi.session.Info?)
-local function open(request, params, callback)
+---@param hooks pi.session.Hooks?
+local function open(request, params, callback, hooks)
+  hooks = hooks or {}
   require('pi.backend').start(function(err)
     if err then
       callback(err)
@@ -67,7 +127,21 @@ local function open(request, params, callback)
         callback(failed)
         return
       end
+      if info.missing then
+        if hooks.asked then
+          hooks.asked()
+        end
+        ask_about_directory(info, function(answer)
+          local all = { path = info.path, cwd = require('pi.backend').cwd(), directory = answer }
+          open('session.open', all, callback, hooks)
+        end)
+        return
+      end
       remember(info)
+      if hooks.before then
+        hooks.before()
+        tab = vim.api.nvim_get_current_tabpage()
+      end
       -- The person may be in another tab page by now.
       if vim.api.nvim_tabpage_is_valid(tab) and tab == vim.api.nvim_get_current_tabpage() then
         M.show(info)
@@ -93,32 +167,45 @@ function M.ensure(callback)
     waiting[#waiting + 1] = callback
     return
   end
-  ensuring[tab] = { callback }
+  local mine = { callback }
+  ensuring[tab] = mine
   local info = M.info(vim.t.pi_session)
   open('session.ensure', {
     session = info and info.id or nil,
     path = info and info.file or nil,
     cwd = info and info.cwd or require('pi.backend').cwd(),
   }, function(err, found)
-    local all = ensuring[tab] or {}
+    local all = ensuring[tab] or mine
     ensuring[tab] = nil
     for _, it in ipairs(all) do
       it(err, found)
     end
-  end)
+  end, {
+    asked = function()
+      -- The next one who wants the session asks again.
+      ensuring[tab] = nil
+    end,
+  })
 end
 
 --- Opens another session in this tab page.
----@param request 'session.new'|'session.continue'|'session.open'
+---@param request 'session.new'|'session.continue'|'session.open'|'session.ensure'
 ---@param params table
 ---@param callback fun(err: string?, info: pi.session.Info?)?
-function M.open(request, params, callback)
+---@param before fun()? runs when the session is there, right before it is shown
+function M.open(request, params, callback, before)
+  if request == 'session.open' and focus_file(params.path) then
+    if callback then
+      callback(nil, M.info())
+    end
+    return
+  end
   params.cwd = params.cwd or require('pi.backend').cwd()
   open(request, params, callback or function(err)
     if err then
       require('pi.notice').say(err, 'error')
     end
-  end)
+  end, { before = before })
 end
 
 --- Asks the running session of this tab page; starts one when there is none.
@@ -162,6 +249,9 @@ function M.ops.moved(op)
       vim.t[tab].pi_session = op.to
       require('pi.window').switch(op.from, op.to, tab)
     end
+  end
+  if package.loaded['pi.tree'] then
+    require('pi.tree').moved(op.from, op.to)
   end
 end
 

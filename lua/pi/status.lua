@@ -167,11 +167,19 @@ function M.winbar()
   if not it then
     return '%#PiTime# pi: not running'
   end
-  local parts = { '%#PiUser# ' .. escaped(it.name or vim.fn.fnamemodify(it.cwd, ':~:t')) }
+  local place = vim.fn.fnamemodify(it.cwd, ':~')
+  -- In full where there is room: the directory is the session's own, whatever `:cd` says.
+  if vim.fn.strdisplaywidth(place) > 30 then
+    place = vim.fn.pathshorten(place)
+  end
+  local parts = { '%#PiUser# ' .. escaped(it.name or place) }
   local function add(text, group)
     if text and text ~= '' then
       parts[#parts + 1] = ('%%#%s#%s'):format(group or 'PiTime', escaped(text))
     end
+  end
+  if it.name then
+    add(place)
   end
   add(it.model or 'no model', it.model and 'PiTime' or 'PiStatusWarn')
   if it.thinking ~= '' and it.thinking ~= 'off' then

@@ -23,6 +23,13 @@ impl Complaint {
     }
 }
 
+impl std::fmt::Display for Complaint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Error(text) | Self::Plain(text)) = self;
+        f.write_str(text)
+    }
+}
+
 impl From<String> for Complaint {
     fn from(line: String) -> Self {
         Self::Error(line)

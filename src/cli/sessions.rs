@@ -4,17 +4,16 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use pi_nvim::files::agent_dir::resolve_path;
+use pi_nvim::files::agent_dir::{Places, resolve_path};
 use pi_nvim::resources::Resources;
-use pi_nvim::session::SessionChoice;
 use pi_nvim::session::fork::fork_from;
 use pi_nvim::session::listing::{self, Resolved, Scope, SessionDir, SessionInfo, resolve};
 use pi_nvim::session::store::Start;
+use pi_nvim::session::{Opener, SessionChoice};
 use tokio_util::sync::CancellationToken;
 
 use super::say::Complaint;
-use super::start::Startup;
-use super::{Mode, ask, say};
+use super::{Cli, Mode, ask, say};
 
 /// So many sessions are offered to choose from.
 const SHOWN: usize = 20;
@@ -38,13 +37,17 @@ impl From<SessionChoice> for Chosen {
 ///
 /// # Errors
 /// One line about a session that cannot be found or forked.
-pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen, Complaint> {
-    let cli = &startup.cli;
+pub(crate) fn choose(
+    cli: &Cli,
+    opener: &Opener,
+    cwd: &Path,
+    resources: &Resources,
+) -> Result<Chosen, Complaint> {
     if cli.no_session {
         return Ok(SessionChoice::InMemory.into());
     }
-    let (places, cwd) = (&startup.opener.places, &startup.cwd);
-    let given = startup.opener.folder_by(&resources.settings, cwd);
+    let places = &opener.places;
+    let given = opener.folder_by(&resources.settings, cwd);
     let dir = SessionDir::new(&places.agent_dir, cwd, Some(&given));
     if let Some(wanted) = &cli.fork {
         let id = cli.session_id.as_deref();
@@ -52,16 +55,16 @@ pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen,
             let line = format!("Session already exists with id '{id}'");
             return Err(line.into());
         }
-        let source = match find(startup, &dir, wanted)? {
+        let source = match find(places, cwd, &dir, wanted)? {
             Hit::Here(path) | Hit::Elsewhere { path, .. } => path,
         };
-        return fork(startup, &dir, &source, id);
+        return fork(cwd, &dir, &source, id);
     }
     if let Some(wanted) = &cli.session {
-        return match find(startup, &dir, wanted)? {
+        return match find(places, cwd, &dir, wanted)? {
             Hit::Here(path) => Ok(SessionChoice::Open(path).into()),
             Hit::Elsewhere { path, cwd: other } if may_fork(cli.mode, wanted, &other) => {
-                fork(startup, &dir, &path, None)
+                fork(cwd, &dir, &path, None)
             }
             Hit::Elsewhere { path, cwd: other } => Err(Complaint::Error(format!(
                 "Session '{wanted}' belongs to another project ({other}); copy it into this one with --fork {}",
@@ -84,7 +87,7 @@ pub(crate) fn choose(startup: &Startup, resources: &Resources) -> Result<Chosen,
         });
     }
     if cli.resume {
-        return pick(startup, &dir);
+        return pick(cli.mode, cwd, &dir);
     }
     if cli.continue_recent {
         return Ok(SessionChoice::Continue.into());
@@ -98,12 +101,11 @@ enum Hit {
     Elsewhere { path: PathBuf, cwd: String },
 }
 
-fn find(startup: &Startup, dir: &SessionDir, wanted: &str) -> Result<Hit, Complaint> {
-    let places = &startup.opener.places;
+fn find(places: &Places, cwd: &Path, dir: &SessionDir, wanted: &str) -> Result<Hit, Complaint> {
     let all = places.agent_dir.join("sessions");
-    match resolve(wanted, dir, &all, &startup.cwd) {
+    match resolve(wanted, dir, &all, cwd) {
         Resolved::File(path) => {
-            let path = resolve_path(&path.to_string_lossy(), &startup.cwd, &places.home);
+            let path = resolve_path(&path.to_string_lossy(), cwd, &places.home);
             Ok(Hit::Here(path))
         }
         Resolved::Elsewhere { path, cwd } => Ok(Hit::Elsewhere { path, cwd }),
@@ -115,7 +117,7 @@ fn find(startup: &Startup, dir: &SessionDir, wanted: &str) -> Result<Hit, Compla
 
 /// Copies a session into the folder of this project.
 fn fork(
-    startup: &Startup,
+    cwd: &Path,
     dir: &SessionDir,
     source: &Path,
     id: Option<&str>,
@@ -124,7 +126,7 @@ fn fork(
         id: id.map(str::to_owned),
         ..Start::default()
     };
-    let copy = fork_from(source, &dir.path, &startup.cwd, start);
+    let copy = fork_from(source, &dir.path, cwd, start);
     let copy = copy.map_err(|error| error.to_string())?;
     let file = copy.file().map(ToOwned::to_owned);
     Ok(SessionChoice::Open(file.unwrap_or_default()).into())
@@ -138,15 +140,15 @@ fn may_fork(mode: Mode, wanted: &str, other: &str) -> bool {
 }
 
 /// Lets a person choose among the sessions of this directory.
-fn pick(startup: &Startup, dir: &SessionDir) -> Result<Chosen, Complaint> {
-    let Some(mut person) = ask::person(startup.cli.mode) else {
+fn pick(mode: Mode, cwd: &Path, dir: &SessionDir) -> Result<Chosen, Complaint> {
+    let Some(mut person) = ask::person(mode) else {
         return Err(Complaint::Error(
             "--resume lets a person choose, which needs a terminal: use --continue for the most recent session, or --session ID"
                 .to_owned(),
         ));
     };
     let scope = match dir.shared {
-        true => Scope::FolderFor(&dir.path, &startup.cwd),
+        true => Scope::FolderFor(&dir.path, cwd),
         false => Scope::Folder(&dir.path),
     };
     let sessions = listing::list(scope, &CancellationToken::new(), &mut |_| {});

@@ -56,7 +56,8 @@ impl Startup {
         self.opener.consult(&self.cwd).await;
         self.say_what_is_not_used(&self.cwd);
         let loaded = self.opener.load(&self.cwd);
-        let chosen = super::sessions::choose(self, &loaded.resources)?;
+        let chosen =
+            super::sessions::choose(&self.cli, &self.opener, &self.cwd, &loaded.resources)?;
         let wish = Wish {
             session: chosen.session,
             id: chosen.id,

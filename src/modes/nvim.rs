@@ -25,6 +25,7 @@ pub mod hello;
 mod json;
 mod mention;
 pub mod opener;
+mod opening;
 pub mod outbox;
 mod prompt;
 mod requests;
@@ -34,11 +35,13 @@ pub mod slot;
 pub mod status;
 mod tree;
 pub mod workspace;
+mod written;
 
 use editor::transport::Stdio;
 use editor::{Editor, Notification};
 use face::{Face, Panel};
 use opener::Opener;
+pub use opening::Begin;
 use outbox::Outbox;
 use review_view::{Limits, ReviewView};
 use workspace::EditorWorkspace;
@@ -59,9 +62,13 @@ pub enum Connection {
 ///
 /// # Errors
 /// One line, when the two could not get together.
-pub async fn run(connection: Connection, opener: crate::session::Opener) -> Result<(), String> {
+pub async fn run(
+    connection: Connection,
+    opener: crate::session::Opener,
+    begin: Begin,
+) -> Result<(), String> {
     let (editor, notes) = connect(connection).await?;
-    let hello = hello::greet(&editor).await?;
+    let hello = hello::greet(&editor, begin.word()).await?;
     let workspace = Arc::new(EditorWorkspace::new(
         editor.clone(),
         DiskWorkspace::default(),
@@ -79,7 +86,7 @@ pub async fn run(connection: Connection, opener: crate::session::Opener) -> Resu
     tokio::spawn(review.clone().run());
     let panels = HashMap::from([("review", review as Arc<dyn Panel>)]);
     let drawing = tokio::spawn(outbox.clone().run(editor.clone()));
-    let face = Face::new(editor, outbox, opener, hello.config, panels);
+    let face = Face::new(editor, outbox, opener, hello.config, begin, panels);
     serve(&face, notes).await;
     // A session that does not end in time is ended with the process: its file is whole after every entry.
     tokio::time::timeout(FAREWELL, face.shutdown()).await.ok();

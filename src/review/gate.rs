@@ -36,6 +36,7 @@ mod undo;
 
 use entry::Entry;
 pub use policy::{Rule, RuleScope};
+pub use restore::RESTORED;
 
 /// Settled proposals that are kept for the list and for undo; older ones are forgotten (their texts stay in the
 /// checkpoints).

@@ -17,6 +17,37 @@ pub struct Moved {
     current_ends: bool,
 }
 
+/// Hunks that were written, in the text that came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Which hunks, by their place in the list.
+    pub hunks: Range<usize>,
+    /// Their lines.
+    pub lines: Range<usize>,
+    /// What stood there before them.
+    pub old: Vec<Vec<u8>>,
+}
+
+/// The lines of a cluster with some of its hunks taken back.
+fn without(
+    cluster: &Cluster,
+    chosen: Range<usize>,
+    base: &[&[u8]],
+    hunks: &[(Range<usize>, &[Vec<u8>])],
+) -> Vec<u8> {
+    let replacements: Vec<_> = hunks
+        .get(chosen)
+        .unwrap_or_default()
+        .iter()
+        .map(|(lines, old)| Replacement {
+            old: lines.start - cluster.lines.start..lines.end - cluster.lines.start,
+            new: old,
+        })
+        .collect();
+    let base = base.get(cluster.lines.clone()).unwrap_or_default();
+    apply(base, &replacements)
+}
+
 /// Spans and hunks that meet, and the lines they take up together.
 struct Cluster {
     lines: Range<usize>,
@@ -90,24 +121,9 @@ impl Moved {
             };
             let now = current.get(start..end).unwrap_or_default().concat();
             let members = cluster.hunks.clone();
-            let reverted = |chosen: Range<usize>| {
-                let replacements: Vec<_> = hunks
-                    .get(chosen)
-                    .unwrap_or_default()
-                    .iter()
-                    .map(|(lines, old)| Replacement {
-                        old: lines.start - cluster.lines.start..lines.end - cluster.lines.start,
-                        new: old,
-                    })
-                    .collect();
-                apply(
-                    base.get(cluster.lines.clone()).unwrap_or_default(),
-                    &replacements,
-                )
-            };
             let each = members.clone().map(|index| index..index + 1);
             for chosen in std::iter::once(members).chain(each) {
-                if reverted(chosen.clone()) == now {
+                if without(&cluster, chosen.clone(), base, hunks) == now {
                     for flag in back.get_mut(chosen).unwrap_or_default() {
                         *flag = true;
                     }
@@ -116,6 +132,49 @@ impl Moved {
             }
         }
         back
+    }
+
+    /// Tells where the hunks of a text stand in what was made of it, as when saving it ran a formatter over it: each by
+    /// itself where its lines are as they were, else together with the changes, and the other hunks, that it meets. A hunk
+    /// that cannot be set apart from its neighbours is left out. Arguments as for [`Self::taken_back`].
+    pub fn standing(&self, base: &[&[u8]], hunks: &[(Range<usize>, &[Vec<u8>])]) -> Vec<Standing> {
+        let alone = |index: usize| {
+            let (lines, old) = hunks.get(index)?;
+            let start = self.locate(lines, old)?;
+            Some(Standing {
+                hunks: index..index + 1,
+                lines: start..start + lines.len(),
+                old: old.to_vec(),
+            })
+        };
+        let mut found = Vec::new();
+        let mut next = 0;
+        for cluster in self.clusters(hunks) {
+            let members = cluster.hunks.clone();
+            if members.clone().all(|index| alone(index).is_some()) {
+                continue;
+            }
+            found.extend((next..members.start).filter_map(alone));
+            next = members.end;
+            let start = cluster
+                .lines
+                .start
+                .checked_add_signed(self.shift(cluster.spans.start));
+            let end = cluster
+                .lines
+                .end
+                .checked_add_signed(self.shift(cluster.spans.end));
+            if let (Some(start), Some(end)) = (start, end) {
+                let old = without(&cluster, members.clone(), base, hunks);
+                found.push(Standing {
+                    hunks: members,
+                    lines: start..end,
+                    old: lines(&old).iter().map(|line| line.to_vec()).collect(),
+                });
+            }
+        }
+        found.extend((next..hunks.len()).filter_map(alone));
+        found
     }
 
     /// Groups spans and hunks that meet.
@@ -333,8 +392,59 @@ mod tests {
         check("A\nB\n", "A\nb\n", &touching, &[false, true]);
     }
 
+    #[test]
+    fn hunks_stand_in_what_a_formatter_made_of_them() {
+        let check = |after: &str, now: &str, hunks: &[(Range<usize>, &str)], expected: &str| {
+            let (after, now) = (lines(after.as_bytes()), lines(now.as_bytes()));
+            let olds: Vec<_> = hunks
+                .iter()
+                .map(|(_, old)| owned(&lines(old.as_bytes())))
+                .collect();
+            let hunks: Vec<_> = hunks
+                .iter()
+                .zip(&olds)
+                .map(|((range, _), old)| (range.clone(), old.as_slice()))
+                .collect();
+            let standing = Moved::between(&after, &now).standing(&after, &hunks);
+            let replacements: Vec<_> = standing
+                .iter()
+                .map(|it| Replacement {
+                    old: it.lines.clone(),
+                    new: &it.old,
+                })
+                .collect();
+            let back = apply(&now, &replacements);
+            assert_eq!(String::from_utf8(back).unwrap(), expected, "{standing:?}");
+        };
+        let two = [(0..1, "a\n"), (3..4, "")];
+        // Untouched; changed in one hunk; changed elsewhere, which stays; changed over both.
+        check("A\nb\nc\nnew\n", "A\nb\nc\nnew\n", &two, "a\nb\nc\n");
+        check("A\nb\nc\nnew\n", " A\nb\nc\nnew\n", &two, "a\nb\nc\n");
+        check("A\nb\nc\nnew\n", "A\n b\nc\nnew\n", &two, "a\n b\nc\n");
+        check("A\nb\nc\nnew\n", "X\nY\n", &two, "a\nb\nc\n");
+        check("A\nb\nc\nnew\n", "", &two, "a\nb\nc\n");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(crate::testing::cases()))]
+
+        #[test]
+        fn what_stands_is_apart_and_in_order(before in hunks::tests::text(), after in hunks::tests::text(), now in hunks::tests::text()) {
+            let (before, after, now) = (lines(&before), lines(&after), lines(&now));
+            let spans = hunks::spans(&before, &after, 1);
+            let olds: Vec<_> = spans.iter().map(|span| owned(&before[span.old.clone()])).collect();
+            let list: Vec<_> = spans.iter().zip(&olds).map(|(span, old)| (span.new.clone(), old.as_slice())).collect();
+            let (mut line, mut hunk) = (0, 0);
+            for it in Moved::between(&after, &now).standing(&after, &list) {
+                prop_assert!(it.lines.start >= line && it.lines.end <= now.len() && it.lines.start <= it.lines.end);
+                prop_assert!(it.hunks.start >= hunk && it.hunks.end <= list.len());
+                (line, hunk) = (it.lines.end, it.hunks.end);
+            }
+            let still = Moved::between(&after, &after).standing(&after, &list);
+            prop_assert_eq!(still.len(), list.len());
+            let replacements: Vec<_> = still.iter().map(|it| Replacement { old: it.lines.clone(), new: &it.old }).collect();
+            prop_assert_eq!(apply(&after, &replacements), before.concat());
+        }
 
         #[test]
         fn onto_an_unchanged_base_a_merge_changes_nothing(base in hunks::tests::text(), target in hunks::tests::text()) {

@@ -68,7 +68,8 @@ impl Settlement<'_> {
         if accepted == 0 && (self.user_edited || !self.hunks.is_empty()) {
             return self.nothing_applied();
         }
-        let mut text = if self.user_edited {
+        // Edited and then edited back is as proposed.
+        let mut text = if self.user_edited && self.after != self.proposed {
             self.user_edits()
         } else if accepted < self.hunks.len() {
             self.partly(accepted)
@@ -576,8 +577,15 @@ mod tests {
             == error false stop false {"diff":"d","review":{"mode":"ask","hunks":[{"index":0,"state":"accepted","edited":false},{"index":1,"state":"accepted","edited":false}],"user_edited":true}}
         "#]],
         );
-        case.user_edited = false;
         case.after = PROPOSED.to_owned();
+        check(
+            &case,
+            &expect![[r#"
+            Successfully replaced 1 block(s) in f.txt.
+            == error false stop false {"diff":"d","review":{"mode":"ask","hunks":[{"index":0,"state":"accepted","edited":false},{"index":1,"state":"accepted","edited":false}],"user_edited":true}}
+        "#]],
+        );
+        case.user_edited = false;
         case.on_disk = Some("1\n2!\n3\n4\n5\n6\n7\n8!\n8!!\n9\nend\n");
         check(
             &case,

@@ -79,6 +79,8 @@ pub struct SessionInfo {
     pub first_message: String,
     /// All texts of person and model, for searching.
     pub all_text: String,
+    /// What it cost, all branches.
+    pub cost: f64,
 }
 
 /// Stands for a session without a text of the person.
@@ -112,6 +114,7 @@ pub fn read_info(path: &Path, cancel: &CancellationToken) -> Option<SessionInfo>
         message_count: fold.messages,
         first_message: fold.first.unwrap_or_else(|| NO_MESSAGES.to_owned()),
         all_text: fold.texts.join(" "),
+        cost: fold.cost,
     })
 }
 
@@ -132,6 +135,7 @@ struct InfoFold {
     first: Option<String>,
     texts: Vec<String>,
     latest_ms: Option<i64>,
+    cost: f64,
 }
 
 impl InfoFold {
@@ -164,6 +168,10 @@ impl InfoFold {
                 self.speech(line, &facts);
             }
             (Kind::Message, role) if role != Role::None => self.messages += 1,
+            (Kind::Usage | Kind::Compaction | Kind::BranchSummary, _) => {
+                let value = json::parse(&String::from_utf8_lossy(line));
+                self.cost += cost(value.as_ref());
+            }
             _ => {}
         }
         true
@@ -176,6 +184,9 @@ impl InfoFold {
         let Some(message) = value.get("message") else {
             return;
         };
+        if facts.role == Role::Assistant {
+            self.cost += cost(Some(message));
+        }
         let time = message.get("timestamp").and_then(Value::as_f64);
         #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates")]
         let time = time.map(|time| time as i64).or(facts.time_ms);
@@ -203,6 +214,12 @@ impl InfoFold {
     }
 }
 
+/// Cost of an entry or message with a `usage`.
+fn cost(value: Option<&Value>) -> f64 {
+    let total = value.and_then(|value| value.pointer("/usage/cost/total")?.as_f64());
+    total.unwrap_or(0.0)
+}
+
 /// Which sessions are listed.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
@@ -221,9 +238,10 @@ pub fn list(
     cancel: &CancellationToken,
     partial: &mut dyn FnMut(&[SessionInfo]),
 ) -> Vec<SessionInfo> {
-    let (files, step) = match scope {
-        Scope::Folder(dir) | Scope::FolderFor(dir, _) => (session_files(dir), 10),
-        Scope::All(root) => (all_files(root), 100),
+    let files = files(scope);
+    let step = match scope {
+        Scope::Folder(_) | Scope::FolderFor(..) => 10,
+        Scope::All(_) => 100,
     };
     let keep = |info: &SessionInfo| match scope {
         Scope::FolderFor(_, cwd) => Path::new(&info.cwd) == cwd,
@@ -241,6 +259,20 @@ pub fn list(
     });
     sort_recent(&mut infos);
     infos
+}
+
+/// Returns the files that a list would read, the ones changed last first.
+pub fn files(scope: Scope<'_>) -> Vec<PathBuf> {
+    match scope {
+        Scope::Folder(dir) | Scope::FolderFor(dir, _) => session_files(dir),
+        Scope::All(root) => all_files(root),
+    }
+}
+
+/// Returns when a file was changed last, Unix milliseconds.
+pub fn modified_ms(path: &Path) -> Option<i64> {
+    let modified = std::fs::metadata(path).and_then(|meta| meta.modified());
+    unix_ms(modified.ok()?)
 }
 
 /// How many files are read at once: a list must not use up descriptors, memory or the machine.

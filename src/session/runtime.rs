@@ -68,6 +68,8 @@ pub enum SessionChoice {
     InMemory,
     /// This file; a missing one is created with the first message.
     Open(PathBuf),
+    /// This file, in the directory given instead of the one it names, which is gone. The file goes on naming that one.
+    OpenHere(PathBuf),
     /// The most recent one of the directory, else a new one.
     Continue,
 }
@@ -75,7 +77,7 @@ pub enum SessionChoice {
 impl SessionChoice {
     /// Whether it means a session from before.
     pub fn is_old(&self) -> bool {
-        matches!(self, Self::Open(_) | Self::Continue)
+        matches!(self, Self::Open(_) | Self::OpenHere(_) | Self::Continue)
     }
 }
 
@@ -274,6 +276,12 @@ impl Runtime {
             .with(|state| state.resources.settings.branch_summary().skip_prompt)
     }
 
+    /// The filter a tree begins with (the setting `treeFilterMode`), by its word.
+    pub fn tree_filter(&self) -> &'static str {
+        self.core
+            .with(|state| state.resources.settings.tree_filter().as_str())
+    }
+
     /// Carries out a command and returns its data. Commands run side by side; a long one (`Abort`, `Compact`, `Bash`)
     /// answers when it is done. All events that belong before the answer have reached the subscribers' channels then,
     /// so do not await this in the task that drains a subscription.
@@ -353,6 +361,13 @@ fn open_session(config: &RuntimeConfig, resources: &Resources) -> Result<Session
         SessionChoice::InMemory => Session::in_memory(cwd, start)?,
         SessionChoice::New => Session::create(&dir, cwd, start)?,
         SessionChoice::Open(path) => Session::open(path, cwd, start)?,
+        SessionChoice::OpenHere(path) => {
+            let start = Start {
+                cwd_override: Some(cwd.clone()),
+                ..start
+            };
+            Session::open(path, cwd, start)?
+        }
         SessionChoice::Continue => {
             let places = &config.load.places;
             let dir = SessionDir::new(&places.agent_dir, cwd, Some(&dir));

@@ -6,8 +6,30 @@ local shared = require('pi.command.shared')
 ---@param row table
 ---@return string
 local function session_name(row)
-  local name = row.name or row.firstMessage or row.first_message
-  return type(name) == 'string' and name:gsub('%s+', ' '):sub(1, 60) or tostring(row.id)
+  local name = type(row.name) == 'string' and row.name or row.first_message
+  if type(name) ~= 'string' then
+    return tostring(row.id)
+  end
+  return vim.fn.strcharpart((name:gsub('%s+', ' ')), 0, 60)
+end
+
+--- Asks for stored sessions. None is opened for that.
+---@param all boolean
+---@param done fun(rows: table[])
+local function stored(all, done)
+  require('pi.backend').start(function(err)
+    if err then
+      shared.complain(err)
+      return
+    end
+    local params = { all = all, cwd = require('pi.backend').cwd() }
+    require('pi.rpc').request('session.list', params, function(failed, result)
+      shared.complain(failed)
+      if not failed and result.sessions then
+        done(result.sessions)
+      end
+    end)
+  end)
 end
 
 --- Finds a stored session by path, id (or its beginning) or name.
@@ -18,8 +40,8 @@ local function find_session(wanted, done)
     done(vim.fs.abspath(wanted))
     return
   end
-  shared.ask('session.list', { all = true }, function(result)
-    for _, row in ipairs(result.sessions or {}) do
+  stored(true, function(rows)
+    for _, row in ipairs(rows) do
       local id = tostring(row.id or '')
       if row.path and (vim.startswith(id, wanted) or row.name == wanted) then
         done(row.path)
@@ -85,7 +107,7 @@ end
 return {
   sessions = {
     run = function(args)
-      require('pi.session').ensure(function(err)
+      require('pi.backend').start(function(err)
         shared.complain(err)
         if not err then
           require('pi.sessions').open(args[1])
@@ -124,9 +146,13 @@ return {
         find_session(args[1], resume)
         return
       end
-      shared.ask('session.list', { all = config.get().sessions.scope == 'all' }, function(result)
+      stored(config.get().sessions.scope == 'all', function(rows)
+        for _, row in ipairs(rows) do
+          -- For pickers that show more than one line.
+          row.preview = row.first_message
+        end
         shared.pick(
-          result.sessions or {},
+          rows,
           { prompt = 'Session', kind = 'pi.session', format = session_name },
           function(row)
             resume(row.path)

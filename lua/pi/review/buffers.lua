@@ -82,7 +82,8 @@ function M.is_about(buf, path)
   return M.real_of(buf) == path and M.real_path(vim.fn.bufname(buf)) == path
 end
 
----A file at one moment: two equal stamps mean that nobody wrote to it in between. Empty when there is no file.
+---A file at one moment: two equal stamps mean that nobody wrote to it in between. Empty when there is no file. Without
+---the inode, which some network file systems make up anew.
 ---@param path string
 ---@return string
 function M.stamp(path)
@@ -91,7 +92,7 @@ function M.stamp(path)
     return ''
   end
   local modified = ('%d.%09d'):format(stat.mtime.sec, stat.mtime.nsec)
-  return table.concat({ stat.dev, stat.ino, stat.size, modified }, ':')
+  return ('%d:%s'):format(stat.size, modified)
 end
 
 ---Remembers that a buffer and its file are in step.

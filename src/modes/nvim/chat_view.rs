@@ -65,6 +65,9 @@ impl Kind {
     }
 }
 
+/// Id of the line about the directory.
+const PLACE: &str = "place";
+
 /// One block. Its first line is the header, by which it is folded.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
@@ -228,7 +231,8 @@ impl Chat {
 
     /// Whether nothing was said yet.
     pub fn is_empty(&self) -> bool {
-        self.blocks.iter().all(|block| block.kind == Kind::Empty)
+        let said = |block: &Block| block.kind != Kind::Empty && block.id != PLACE;
+        !self.blocks.iter().any(said)
     }
 
     /// All lines as they are drawn, blocks separated by an empty line.
@@ -281,6 +285,11 @@ impl Chat {
         self.earlier
     }
 
+    /// Says something about the directory, before anything is run there.
+    pub fn place(&mut self, text: &str) {
+        self.put(Block::new(PLACE, Kind::Note, text::lines(text)));
+    }
+
     /// Says what to do, while nothing was said yet.
     pub fn greet(&mut self, text: &str) {
         if self.is_empty() && self.earlier == 0 {
@@ -311,7 +320,7 @@ impl Chat {
 
     /// Puts a block at the end, or in the place of the one with its id.
     pub(super) fn put(&mut self, block: Block) {
-        if block.kind != Kind::Empty {
+        if block.kind != Kind::Empty && block.id != PLACE {
             self.remove("empty");
         }
         match self.index.get(&block.id) {

@@ -15,7 +15,7 @@ use super::requests::done;
 use super::slot::Slot;
 use crate::ai::{Message, StopReason};
 use crate::files::state::{StateDir, fingerprint};
-use crate::session::{Command, Event, SessionChoice};
+use crate::session::{Command, Event, SessionChoice, Wish};
 
 /// What an edit may use.
 const FILE_TOOLS: [&str; 6] = ["read", "edit", "write", "grep", "find", "ls"];
@@ -125,7 +125,11 @@ async fn ask(slot: &Arc<Slot>, text: String) -> Result<mpsc::Receiver<Arc<Event>
 /// A session of its own, kept in memory, gone when its run ends.
 async fn apart(face: Arc<Face>, near: Arc<Slot>, title: String, prompt: String) -> Answer {
     let state = near.command(Command::GetState).await?;
-    let slot = face.open(near.cwd.clone(), SessionChoice::InMemory).await?;
+    let wish = Wish {
+        session: SessionChoice::InMemory,
+        ..Wish::default()
+    };
+    let slot = face.open(near.cwd(), wish).await?;
     let started = async {
         let model = |key| at(&state, key).as_str().map(str::to_owned);
         if let (Some(provider), Some(id)) = (model("/model/provider"), model("/model/id")) {

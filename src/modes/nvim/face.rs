@@ -10,14 +10,17 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
+use tokio_util::sync::CancellationToken;
 
 use super::editor::value::to_json;
 use super::editor::{Editor, Notification};
 use super::opener::Opener;
+use super::opening::Begin;
 use super::outbox::Outbox;
 use super::slot::Slot;
 use crate::files::state::StateDir;
-use crate::session::SessionChoice;
+use crate::session::listing::same_file;
+use crate::session::{SessionChoice, Wish};
 
 /// A request (or, without `id`, a plain message) of the Lua side.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +86,11 @@ pub struct Face {
     pub config: Json,
     /// Our own state directory.
     pub state: StateDir,
+    /// What the command line says about the session to begin with.
+    pub(super) begin: Begin,
     pub(super) slots: Mutex<Slots>,
+    /// Ends the list of sessions that is being made.
+    pub(super) listing: Mutex<CancellationToken>,
     /// What was said about `models.json` already.
     told: Mutex<HashSet<String>>,
     panels: HashMap<&'static str, Arc<dyn Panel>>,
@@ -102,6 +109,7 @@ impl Face {
         outbox: Outbox,
         opener: Opener,
         config: Json,
+        begin: Begin,
         panels: HashMap<&'static str, Arc<dyn Panel>>,
     ) -> Arc<Self> {
         let state = StateDir::new(&opener.places().state_dir);
@@ -111,7 +119,9 @@ impl Face {
             opener,
             config,
             state,
+            begin,
             slots: Mutex::default(),
+            listing: Mutex::default(),
             told: Mutex::default(),
             panels,
         })
@@ -164,13 +174,13 @@ impl Face {
         }
     }
 
-    /// Opens a session, or returns the running one of that file, and shows it.
+    /// Opens a session of a directory that is there, or returns the running one of that file.
     pub(super) async fn open(
         self: &Arc<Self>,
         cwd: PathBuf,
-        choice: SessionChoice,
+        wish: Wish,
     ) -> Result<Arc<Slot>, String> {
-        if let SessionChoice::Open(path) = &choice
+        if let SessionChoice::Open(path) = &wish.session
             && let Some(live) = self.live_file(path)
         {
             return Ok(live);
@@ -179,7 +189,7 @@ impl Face {
         let directory = cwd.clone();
         self.opener.consult(&cwd).await;
         // Reads settings, skills and the session file.
-        let opened = tokio::task::spawn_blocking(move || face.opener.open(&directory, choice));
+        let opened = tokio::task::spawn_blocking(move || face.opener.open(&directory, wish));
         let runtime = opened
             .await
             .map_err(|error| format!("open the session: {error}"))?
@@ -191,10 +201,11 @@ impl Face {
         Ok(slot)
     }
 
-    fn live_file(&self, path: &Path) -> Option<Arc<Slot>> {
-        let slots = self.slots.lock();
-        let same = |slot: &&Arc<Slot>| slot.file().as_deref() == Some(path);
-        slots.live.values().find(same).cloned()
+    /// The running session of a file.
+    pub(super) fn live_file(&self, path: &Path) -> Option<Arc<Slot>> {
+        let live: Vec<_> = self.slots.lock().live.values().cloned().collect();
+        let same = |slot: &Arc<Slot>| slot.file().is_some_and(|file| same_file(&file, path));
+        live.into_iter().find(same)
     }
 
     /// Says what is wrong with `models.json`, each thing once.

@@ -22,16 +22,17 @@ pub struct Hello {
     pub config: Json,
 }
 
-/// Introduces core to the Lua side.
+/// Introduces core to the Lua side. `begin` says what to show unasked: `open`, `pick` or nothing.
 ///
 /// # Errors
 /// One line that says why these two do not work together.
-pub async fn greet(editor: &Editor) -> Result<Hello, String> {
+pub async fn greet(editor: &Editor, begin: Option<&str>) -> Result<Hello, String> {
     let facts = json!({
         "protocol": PROTOCOL,
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "channel": channel(editor).await?,
+        "begin": begin,
     });
     let answer = editor
         .change_fn("pi.backend", "hello", vec![from_json(&facts)])

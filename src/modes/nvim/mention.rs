@@ -44,7 +44,7 @@ pub(super) fn has_live(text: &str) -> bool {
 pub(super) async fn gather(gate: &Gate, slot: &Arc<Slot>, text: &str, context: &Json) -> Json {
     let mut all = context.as_array().cloned().unwrap_or_default();
     if mentions(text, "diff") {
-        let found = diff(&slot.cwd).await;
+        let found = diff(&slot.cwd()).await;
         all.push(json!({"name": "diff", "text": found}));
     }
     if mentions(text, "changes") {

@@ -11,7 +11,7 @@ use crate::files::agent_dir::Places;
 use crate::resources::trust::Verdict;
 use crate::review::ReviewMode;
 use crate::review::gate::{Gate, GateConfig, Reviewer, Rule};
-use crate::session::{self, CommandError, Desk, Runtime, SessionChoice, Wish};
+use crate::session::{self, CommandError, Desk, Runtime, Wish};
 use crate::workspace::Workspace;
 
 /// Opens sessions over one gate and one view of files.
@@ -79,16 +79,11 @@ impl Opener {
     ///
     /// # Errors
     /// One line that says which session could not be opened and why.
-    pub fn open(&self, cwd: &Path, session: SessionChoice) -> Result<Runtime, CommandError> {
+    pub fn open(&self, cwd: &Path, wish: Wish) -> Result<Runtime, CommandError> {
         if !cwd.is_dir() {
             let line = format!("{} is no directory any more", cwd.display());
             return Err(CommandError::new(line));
         }
-        // Old sessions are opened from a list, long after the command line was written: its flags do not hold for them.
-        let wish = Wish {
-            session,
-            ..Wish::default()
-        };
         let loaded = self.opener.load(cwd);
         self.opener.open(loaded, wish, self.desk.clone())
     }

@@ -175,8 +175,11 @@ fn load_draft(state: &StateDir, session: &str) -> String {
 }
 
 fn history_name(slot: &Slot) -> String {
-    let cwd = slot.cwd.to_string_lossy();
-    format!("history/{}.json", fingerprint(cwd.as_bytes()))
+    let cwd = slot.cwd();
+    format!(
+        "history/{}.json",
+        fingerprint(cwd.to_string_lossy().as_bytes())
+    )
 }
 
 /// Prompts of this project, oldest first.

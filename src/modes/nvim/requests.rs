@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::face::{Answer, Answering, Face, Request};
 use super::json::at;
 use super::slot::Slot;
-use super::{prompt, sessions, tree};
+use super::{opening, prompt, sessions, tree};
 use crate::session::{Command, SessionChoice};
 
 pub(super) fn done(answer: Answer) -> Answering {
@@ -20,14 +20,16 @@ pub(super) fn done(answer: Answer) -> Answering {
 pub(super) fn start(face: &Arc<Face>, request: Request) -> Answering {
     match request.name.as_str() {
         "session.ensure" => ensure(face, request),
-        "session.new" => open(face, &request, SessionChoice::New),
-        "session.continue" => open(face, &request, SessionChoice::Continue),
+        "session.new" => opening::start(face, &request, SessionChoice::New),
+        "session.continue" => opening::start(face, &request, SessionChoice::Continue),
         "session.open" => match request.text("path") {
-            Some(path) => open(face, &request, SessionChoice::Open(PathBuf::from(path))),
+            Some(path) => opening::start(face, &request, SessionChoice::Open(path.into())),
             None => done(Err("no session named".into())),
         },
         "session.stop" => sessions::stop(face, &request),
         "session.list" => sessions::list(face, &request),
+        "session.preview" => sessions::preview(face, &request),
+        "session.rename" => sessions::rename(face, &request),
         "session.delete" => sessions::delete(face, &request),
         name => {
             if let Some(answering) = super::admin::start(face, &request) {
@@ -56,27 +58,15 @@ fn ensure(face: &Arc<Face>, request: Request) -> Answering {
     {
         return done(Ok(slot.info()));
     }
+    if let Some(answering) = opening::begin(face, &request) {
+        return answering;
+    }
     // After a restart the session goes on from its file; one without a message has none.
     let stored = request.text("path").map(PathBuf::from);
     match stored.filter(|path| path.exists()) {
-        Some(path) => open(face, &request, SessionChoice::Open(path)),
-        None => open(face, &request, SessionChoice::New),
+        Some(path) => opening::start(face, &request, SessionChoice::Open(path)),
+        None => opening::start(face, &request, SessionChoice::New),
     }
-}
-
-fn open(face: &Arc<Face>, request: &Request, choice: SessionChoice) -> Answering {
-    let cwd = request.text("cwd").map(PathBuf::from);
-    let name = request.text("name").map(str::to_owned);
-    let face = face.clone();
-    Box::pin(async move {
-        let cwd = cwd.ok_or("no directory given")?;
-        let slot = face.open(cwd, choice).await?;
-        if let Some(name) = name {
-            slot.command(Command::SetSessionName { name }).await?;
-        }
-        slot.redraw();
-        Ok(slot.info())
-    })
 }
 
 fn of_session(face: &Face, slot: &Arc<Slot>, request: &Request) -> Answering {

@@ -1,7 +1,7 @@
 //! One running session as the face sees it: its runtime, its chat, and where it stands.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,8 @@ use super::face::{Answer, Answering, Face, notice};
 use super::json::{at, put};
 use super::outbox::{Outbox, Source};
 use super::status::Status;
+use super::written::Calls;
+use crate::files::agent_dir::real_path;
 use crate::review::{HunkState, ProposalState, ReviewEvent, ReviewMode};
 use crate::session::projection::Entries as _;
 use crate::session::tree_view::TreeView;
@@ -27,10 +29,12 @@ const EVENTS: usize = 1_024;
 pub struct Slot {
     /// The session itself.
     pub runtime: Runtime,
-    /// Its directory.
-    pub cwd: PathBuf,
+    /// Its directory, until another session takes its place.
+    cwd: Mutex<PathBuf>,
     /// Layout of its tree, as last asked for.
     pub(super) tree: Mutex<TreeView>,
+    /// Where the results of its calls stand.
+    pub(super) calls: Mutex<Calls>,
     look: Look,
     /// Entries of the chat drawn at once.
     most_entries: usize,
@@ -46,6 +50,8 @@ struct SlotState {
     file: Option<PathBuf>,
     name: Option<String>,
     next_tag: u64,
+    /// Whether something was run here already.
+    ran: bool,
     waiting: HashMap<u64, oneshot::Sender<Result<Json, CommandError>>>,
     /// `:Pi edit` is at work: the tools are limited.
     editing: bool,
@@ -94,13 +100,16 @@ impl Slot {
         cwd: PathBuf,
     ) -> Result<Arc<Self>, String> {
         let events = runtime.subscribe(EVENTS);
+        let filter = at(&face.config, "/tree/filter").as_str();
+        let filter = filter.unwrap_or_else(|| runtime.tree_filter());
         let slot = Arc::new(Self {
             runtime,
-            cwd,
+            cwd: Mutex::new(cwd),
             tree: Mutex::new(super::tree::view(
                 at(&face.config, "/ui/ascii") == true,
-                at(&face.config, "/tree/filter").as_str(),
+                filter,
             )),
+            calls: Mutex::default(),
             look: Look::of(&face.config),
             most_entries: most_entries(&face.config),
             outbox: face.outbox.clone(),
@@ -120,6 +129,11 @@ impl Slot {
     /// Session id.
     pub fn id(&self) -> String {
         self.state.lock().id.clone()
+    }
+
+    /// The directory it works in.
+    pub fn cwd(&self) -> PathBuf {
+        self.cwd.lock().clone()
     }
 
     /// Session file.
@@ -197,10 +211,13 @@ impl Slot {
         if !old.is_empty() && old != id {
             self.rename(face, &old, &id);
         }
-        self.status.lock().load(&state, &self.cwd);
+        let cwd = self.runtime.look(|session| session.cwd().to_owned());
+        self.status.lock().load(&state, &cwd);
+        *self.cwd.lock() = cwd;
         self.status.lock().mode(self.runtime.gate().mode());
         self.load_history(&id);
         self.greet(&face.first_steps());
+        self.warn_of_place(&face.opener.places().home);
         self.refresh_stats();
         self.draw();
         self.draw_status();
@@ -221,7 +238,7 @@ impl Slot {
 
     fn load_history(self: &Arc<Self>, id: &str) {
         let (first, entries) = self.window(None);
-        let mut chat = Chat::new(id, self.cwd.to_string_lossy()).with_look(self.look);
+        let mut chat = Chat::new(id, self.cwd().to_string_lossy()).with_look(self.look);
         chat.load(&entries, first);
         *self.chat.lock() = chat;
     }
@@ -240,16 +257,20 @@ impl Slot {
             ReviewMode::Readonly => "edits are refused",
             ReviewMode::Off => "edits are written at once",
         };
-        let cwd = self.cwd.to_string_lossy();
-        let at_home = std::env::home_dir().is_some_and(|home| home == self.cwd);
-        let warning = match at_home || self.cwd.parent().is_none() {
-            true => "  (not a project: the agent sees everything below)",
-            false => "",
-        };
+        let cwd = self.cwd();
         self.chat.lock().greet(&format!(
             "Type below and send with <C-s>, or `:Pi ask ...`. `?` lists the keys.\n\n\
-             Directory  {cwd}{warning}\nReview     {mode}\n{model}"
+             Directory  {}\nReview     {mode}\n{model}",
+            cwd.display()
         ));
+    }
+
+    /// One line before anything is run where the directory is no project.
+    fn warn_of_place(&self, home: &Path) {
+        let line = no_project(&self.cwd(), home).filter(|_| !self.state.lock().ran);
+        if let Some(line) = line {
+            self.chat.lock().place(&line);
+        }
     }
 
     /// The part of the active path that ends before `end`.
@@ -271,7 +292,7 @@ impl Slot {
             "id": state.id,
             "name": state.name,
             "file": state.file.as_ref().map(|file| file.to_string_lossy()),
-            "cwd": self.cwd.to_string_lossy(),
+            "cwd": self.cwd().to_string_lossy(),
         })
     }
 
@@ -374,6 +395,9 @@ impl Slot {
         }
         for op in super::events::user_events(&self.id(), event) {
             self.outbox.push(op);
+        }
+        if matches!(event, Event::AgentStart) {
+            self.state.lock().ran = true;
         }
         match event {
             Event::SessionChanged { .. } | Event::TreeChanged { .. } => {
@@ -511,10 +535,44 @@ impl Slot {
     }
 }
 
+/// What to say of a directory that holds everything a person has.
+fn no_project(cwd: &Path, home: &Path) -> Option<String> {
+    let cwd = real_path(cwd);
+    let what = match () {
+        () if cwd.parent().is_none() => "the root of this machine",
+        () if cwd == real_path(home) => "your home directory",
+        () => return None,
+    };
+    Some(format!(
+        "This is {what}, not a project: the agent sees all of it. `:tcd {{project}}`, then `:Pi new`."
+    ))
+}
+
 fn level_name(level: NoticeLevel) -> &'static str {
     match level {
         NoticeLevel::Info => "info",
         NoticeLevel::Warning => "warn",
         NoticeLevel::Error => "error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_home_and_root_are_no_projects() {
+        let home = tempfile::tempdir().unwrap();
+        let project = home.path().join("project");
+        std::fs::create_dir(&project).unwrap();
+        let link = home.path().join("link");
+        std::os::unix::fs::symlink(home.path(), &link).unwrap();
+        let says = |cwd: &Path, word: &str| {
+            no_project(cwd, home.path()).is_some_and(|line| line.contains(word))
+        };
+        assert!(says(home.path(), "your home directory"));
+        assert!(says(&link, "your home directory"));
+        assert!(says(Path::new("/"), "the root"));
+        assert_eq!(no_project(&project, home.path()), None);
     }
 }

@@ -255,7 +255,7 @@ fn written(entries: &[Json]) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Answers what an entry holds, as the chat would draw it.
+/// Answers what an entry holds, as the chat would draw it, and how many files were written after it.
 fn preview(slot: &Slot, request: &Request) -> Answer {
     let id = request.text("entry").unwrap_or_default();
     let entry = slot.runtime.look(|session| session.get(id));
@@ -272,16 +272,17 @@ fn preview(slot: &Slot, request: &Request) -> Answer {
     if !request.flag("whole") {
         lines.truncate(PREVIEW);
     }
-    Ok(json!({"lines": lines, "type": at(&entry, "/type")}))
+    let files = super::changes::files_after(slot.runtime.gate(), slot, id);
+    Ok(json!({"lines": lines, "type": at(&entry, "/type"), "files": files}))
 }
 
 /// Makes the view of a slot.
-pub(super) fn view(ascii: bool, filter: Option<&str>) -> TreeView {
+pub(super) fn view(ascii: bool, filter: &str) -> TreeView {
     let charset = if ascii {
         Charset::Ascii
     } else {
         Charset::Unicode
     };
-    let filter = filter.and_then(Filter::parse).unwrap_or_default();
+    let filter = Filter::parse(filter).unwrap_or_default();
     TreeView::new(filter, charset)
 }

@@ -307,9 +307,13 @@ impl Driver {
         } else {
             record.done = Some(record.after.clone());
         }
-        let text = Arc::clone(&after);
+        let text = Arc::clone(&on_disk);
         let path = self.look(|entry| {
-            entry.written = Some(Written { before, after });
+            entry.written = Some(Written {
+                before,
+                after,
+                on_disk,
+            });
             entry.notice = None;
             entry.real_path.clone()
         })?;
@@ -401,7 +405,8 @@ impl Shared {
                 path_given: done.path_given,
                 path: done.path,
                 before: done.before,
-                after: done.after,
+                // With what hooks made of it: all of that is taken back together.
+                after: done.done.unwrap_or(done.after),
             };
             checkpoints.map_or(Ok(()), |checkpoints| {
                 checkpoints.note(&done.session, &change, &text)

@@ -52,11 +52,13 @@ pub(super) struct Entry {
     pub(super) snapshot: Option<Arc<Proposal>>,
 }
 
-/// The texts before and after a write; places of accepted hunks are lines of `after`.
+/// The texts before and after a write; places of accepted hunks are lines of `after`, and hooks made of that what is on
+/// disk.
 #[derive(Clone)]
 pub(super) struct Written {
     pub(super) before: FileState,
     pub(super) after: Arc<[u8]>,
+    pub(super) on_disk: Arc<[u8]>,
 }
 
 /// A hunk and what only the gate needs to know of it.
@@ -137,7 +139,7 @@ impl Entry {
     /// About how many bytes of text it holds.
     pub(super) fn texts_len(&self) -> usize {
         let written = self.written.as_ref().map_or(0, |written| {
-            written.before.bytes.len() + written.after.len()
+            written.before.bytes.len() + written.after.len() + written.on_disk.len()
         });
         let work = self.work.as_ref().map_or(0, |work| {
             work.proposed.len() + work.view_target.len() + work.current.bytes.len()

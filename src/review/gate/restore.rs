@@ -22,6 +22,9 @@ use crate::agent::ErrorClass;
 use crate::files::errno::describe;
 use crate::workspace::FileState;
 
+/// How the ids of changes begin that put something back: no call of a model stands behind them.
+pub const RESTORED: &str = "restore-";
+
 /// What a file would be with some changes taken back.
 struct Restored {
     target: Vec<u8>,
@@ -60,37 +63,61 @@ pub(super) async fn restore(
     if files.is_empty() {
         return Err("nothing to restore: these calls wrote no file".to_owned());
     }
-    let (mut n_files, mut n_conflicts) = (0, 0);
+    let (mut n_files, mut left) = (0, Vec::new());
     for (path, changes) in files {
-        let current = shared
-            .workspace
-            .state(&path)
-            .await
-            .map_err(|error| format!("restore {}: {}", path.display(), describe(&error)))?;
         let name = changes
             .first()
             .map(|change| change.path_given.clone())
             .unwrap_or_default();
-        let (checkpoints, bytes) = (checkpoints.clone(), Arc::clone(&current.bytes));
-        let restored =
-            tokio::task::spawn_blocking(move || take_back(&checkpoints, &changes, &bytes))
-                .await
-                .map_err(|error| format!("restore {name}: {error}"))?
-                .ok_or_else(|| format!("restore {name}: its old text is no longer kept"))?;
-        if restored.conflicts == 0 {
-            shared.state.lock().seen(&session, &calls, &path);
+        let (current, restored) = match read_back(shared, &checkpoints, &path, changes).await {
+            Ok(both) => both,
+            // The others can be put back all the same.
+            Err(why) => {
+                left.push(format!("{name} ({why})"));
+                continue;
+            }
+        };
+        match restored.conflicts {
+            0 => shared.state.lock().seen(&session, &calls, &path),
+            1 => left.push(format!("1 place in {name}")),
+            count => left.push(format!("{count} places in {name}")),
         }
-        n_conflicts += restored.conflicts;
         if restored.target != *current.bytes {
             n_files += 1;
             propose(shared, &session, name, path, current, restored);
         }
     }
-    let conflicts = match n_conflicts {
-        0 => String::new(),
-        _ => format!("; {n_conflicts} place(s) were changed since and stay"),
+    let files = match n_files {
+        0 => "nothing to restore".to_owned(),
+        1 => "1 file to restore, shown as a review".to_owned(),
+        _ => format!("{n_files} files to restore, shown as a review"),
     };
-    Ok(format!("{n_files} file(s) to restore{conflicts}"))
+    match left.is_empty() {
+        true => Ok(files),
+        false => Ok(format!(
+            "{files}; changed since and left alone: {}",
+            left.join(", ")
+        )),
+    }
+}
+
+/// Reads a file and works out what it would be without these changes.
+async fn read_back(
+    shared: &Arc<Shared>,
+    checkpoints: &Checkpoints,
+    path: &Path,
+    changes: Vec<KeptChange>,
+) -> Result<(FileState, Restored), String> {
+    let current = shared.workspace.state(path).await;
+    let current = current.map_err(|error| describe(&error))?;
+    let (checkpoints, bytes) = (checkpoints.clone(), Arc::clone(&current.bytes));
+    let restored =
+        tokio::task::spawn_blocking(move || take_back(&checkpoints, &changes, &bytes)).await;
+    match restored {
+        Ok(Some(restored)) => Ok((current, restored)),
+        Ok(None) => Err("its old text is no longer kept".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Works out a text without some changes, which are given oldest first. `None` when a text they need is gone.
@@ -192,7 +219,7 @@ fn propose(
             Entry {
                 id,
                 session: session.to_owned(),
-                call_id: format!("restore-{}", uuid::Uuid::new_v4()),
+                call_id: format!("{RESTORED}{}", uuid::Uuid::new_v4()),
                 tool: ChangeTool::Write,
                 path_given: path_given.clone(),
                 path: path.clone(),

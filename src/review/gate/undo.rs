@@ -2,6 +2,7 @@
 //!
 //! Both are the person's own edits: they take no place in the queue, only the short lock of a write.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::super::hunks::{self, Replacement, lines};
-use super::super::merge::Moved;
+use super::super::merge::{Moved, Standing};
 use super::super::report::reverted_note;
 use super::super::{HunkId, HunkState, ProposalId, ProposalState, ReviewEvent};
-use super::entry::{Written, line_edits};
+use super::entry::{Entry, Piece, Written, line_edits};
 use super::{Shared, State};
 use crate::files::errno::describe;
 use crate::workspace::{Commit, CommitOutcome, FileState, Origin};
@@ -63,12 +64,45 @@ impl From<&str> for NotReverted {
     }
 }
 
-/// A hunk that was written: where it is in the written text, and what it replaced.
+/// A hunk whose change is in the text that was written.
+struct InText {
+    hunk: HunkId,
+    index: usize,
+    /// Its lines there.
+    lines: Range<usize>,
+    old: Vec<Vec<u8>>,
+}
+
+impl InText {
+    fn all_of(entry: &Entry) -> Vec<Self> {
+        let pieces = entry.work.iter().flat_map(|work| &work.pieces);
+        pieces
+            .filter(|piece| is_in_the_text(piece.hunk.state))
+            .map(|piece| Self {
+                hunk: piece.hunk.id,
+                index: piece.hunk.index,
+                lines: piece.after_range(),
+                old: piece.hunk.old.clone(),
+            })
+            .collect()
+    }
+
+    /// Where hunks stand in what is on disk after the write.
+    fn standing(hunks: &[Self], written: &Written) -> Vec<Standing> {
+        let after = lines(&written.after);
+        let places: Vec<_> = hunks
+            .iter()
+            .map(|hunk| (hunk.lines.clone(), hunk.old.as_slice()))
+            .collect();
+        Moved::between(&after, &lines(&written.on_disk)).standing(&after, &places)
+    }
+}
+
+/// A hunk that is taken back, and its lines in the text as it is now.
 struct Reversal {
     hunk: HunkId,
     index: usize,
-    after: Range<usize>,
-    old: Vec<Vec<u8>>,
+    now: Range<usize>,
 }
 
 async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Result<(), NotReverted> {
@@ -82,31 +116,32 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
         .ok_or("this change is gone")?;
     let lock = shared.queue.write_lock(&path).await;
     for _ in 0..MAX_ROUNDS {
-        let Some((written, reversals, path_given, force)) = shared
+        let Some((written, in_text, chosen, path_given, force)) = shared
             .look(id, |entry| {
                 let written = entry.written.clone()?;
-                let work = entry.work.as_ref()?;
-                let reversals: Vec<_> = work
-                    .pieces
+                let chosen: Vec<_> = hunks
                     .iter()
-                    .filter(|piece| {
-                        hunks.contains(&piece.hunk.id) && piece.hunk.state == HunkState::Accepted
-                    })
-                    .map(|piece| Reversal {
-                        hunk: piece.hunk.id,
-                        index: piece.hunk.index,
-                        after: piece.after_range(),
-                        old: piece.hunk.old.clone(),
+                    .copied()
+                    .filter(|hunk| {
+                        let piece = entry.piece_mut(*hunk);
+                        piece.is_some_and(|piece| piece.hunk.state == HunkState::Accepted)
                     })
                     .collect();
+                let path_given = entry.path_given.clone();
                 // What was written although it is read-only can be taken back all the same.
-                Some((written, reversals, entry.path_given.clone(), entry.force))
+                Some((
+                    written,
+                    InText::all_of(entry),
+                    chosen,
+                    path_given,
+                    entry.force,
+                ))
             })
             .flatten()
         else {
             return Ok(());
         };
-        if reversals.is_empty() {
+        if chosen.is_empty() {
             return Ok(());
         }
         let current = shared
@@ -114,7 +149,13 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
             .state(&path)
             .await
             .map_err(|error| format!("not reverted: {}", describe(&error)))?;
-        let (mut commit, rows) = reversed(&path, &written, current, &reversals)
+        let (key, before) = (path.clone(), written.clone());
+        let worked_out = tokio::task::spawn_blocking(move || {
+            reversed(&key, &before, current, &in_text, &chosen)
+        });
+        let (mut commit, reversals) = worked_out
+            .await
+            .map_err(|error| format!("not reverted: {error}"))?
             .ok_or_else(|| format!("not reverted: {path_given} says something else there now"))?;
         commit.force = force;
         let creates = written.before.origin == Origin::Missing && commit.target.is_empty();
@@ -133,7 +174,7 @@ async fn revert(shared: &Arc<Shared>, id: ProposalId, hunks: &[HunkId]) -> Resul
                 shared
                     .state
                     .lock()
-                    .reverted(id, &reversals, &rows, &path, &path_given);
+                    .reverted(id, &reversals, &path, &path_given);
                 drop(lock);
                 file_changed(shared, &path, By::Person);
                 return Ok(());
@@ -197,26 +238,44 @@ async fn wait_out_the_write(
     }
 }
 
-/// The inverse change on the text as it is now, and where each hunk stands in it. `None` when a line was changed since.
+/// The inverse change on the text as it is now, and where each hunk stands in it. `None` when a line was changed since, or
+/// when saving made one of several hunks of which not all are to be taken back.
 fn reversed(
     path: &Path,
     written: &Written,
     current: FileState,
-    reversals: &[Reversal],
-) -> Option<(Commit, Vec<usize>)> {
-    let after = lines(&written.after);
+    in_text: &[InText],
+    chosen: &[HunkId],
+) -> Option<(Commit, Vec<Reversal>)> {
     let bytes = Arc::clone(&current.bytes);
     let now = lines(&bytes);
-    let moved = Moved::between(&after, &now);
-    let mut rows = Vec::new();
+    let moved = Moved::between(&lines(&written.on_disk), &now);
+    let standing = InText::standing(in_text, written);
+    let mut reversals = Vec::new();
     let mut replacements = Vec::new();
-    for reversal in reversals {
-        let row = moved.locate(&reversal.after, &reversal.old)?;
-        rows.push(row);
+    for it in &standing {
+        let hunks = in_text.get(it.hunks.clone()).unwrap_or_default();
+        let is_chosen = |hunk: &InText| chosen.contains(&hunk.hunk);
+        if !hunks.iter().any(is_chosen) {
+            continue;
+        }
+        if !hunks.iter().all(is_chosen) {
+            return None;
+        }
+        let row = moved.locate(&it.lines, &it.old)?;
+        let now = row..row + it.lines.len();
+        reversals.extend(hunks.iter().map(|hunk| Reversal {
+            hunk: hunk.hunk,
+            index: hunk.index,
+            now: now.clone(),
+        }));
         replacements.push(Replacement {
-            old: row..row + reversal.after.len(),
-            new: &reversal.old,
+            old: now,
+            new: &it.old,
         });
+    }
+    if reversals.len() != chosen.len() {
+        return None;
     }
     let commit = Commit {
         path: path.to_owned(),
@@ -225,7 +284,7 @@ fn reversed(
         base: current,
         force: false,
     };
-    Some((commit, rows))
+    Some((commit, reversals))
 }
 
 /// A file that a change made is gone when the change is taken back. An editor's buffer of it stays.
@@ -245,27 +304,19 @@ pub(super) async fn remove_empty(path: &Path) {
 }
 
 impl State {
-    fn reverted(
-        &mut self,
-        id: ProposalId,
-        reversals: &[Reversal],
-        rows: &[usize],
-        path: &Path,
-        path_given: &str,
-    ) {
+    fn reverted(&mut self, id: ProposalId, reversals: &[Reversal], path: &Path, path_given: &str) {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
         entry.notice = None;
         let session = entry.session.clone();
         let mut notes = Vec::new();
-        for (reversal, row) in reversals.iter().zip(rows) {
+        for reversal in reversals {
             if let Some(piece) = entry.piece_mut(reversal.hunk) {
                 piece.hunk.state = HunkState::Reverted;
                 piece.noted = true;
                 piece.looked_at = true;
-                let range = *row..*row + reversal.after.len();
-                notes.push(reverted_note(path_given, reversal.index, &range));
+                notes.push(reverted_note(path_given, reversal.index, &reversal.now));
             }
         }
         let mut left = entry.work.iter().flat_map(|work| &work.pieces);
@@ -445,43 +496,63 @@ pub(super) fn file_changed(shared: &Arc<Shared>, path: &Path, by: By) {
     });
 }
 
+/// What became of written hunks.
+struct Followed {
+    /// From the text that was to be written to the one now.
+    moved: Moved,
+    /// The row of each that still stands, and whether it was taken back.
+    hunks: HashMap<HunkId, (Option<usize>, bool)>,
+}
+
+impl Followed {
+    fn find(written: &Written, in_text: &[InText], now: &[u8]) -> Self {
+        let (disk, now) = (lines(&written.on_disk), lines(now));
+        let from_disk = Moved::between(&disk, &now);
+        let standing = InText::standing(in_text, written);
+        let places: Vec<_> = standing
+            .iter()
+            .map(|it| (it.lines.clone(), it.old.as_slice()))
+            .collect();
+        let back = from_disk.taken_back(&disk, &now, &places);
+        let mut hunks = HashMap::new();
+        for (it, is_back) in standing.iter().zip(back) {
+            let row = from_disk.locate(&it.lines, &it.old);
+            let members = in_text.get(it.hunks.clone()).unwrap_or_default();
+            hunks.extend(members.iter().map(|hunk| (hunk.hunk, (row, is_back))));
+        }
+        let moved = if written.after == written.on_disk {
+            from_disk
+        } else {
+            Moved::between(&lines(&written.after), &now)
+        };
+        Self { moved, hunks }
+    }
+
+    fn of(&self, hunk: HunkId) -> (Option<usize>, bool) {
+        self.hunks.get(&hunk).copied().unwrap_or_default()
+    }
+
+    fn row_near(&self, piece: &Piece) -> usize {
+        let range = piece.after_range();
+        let found = self.moved.locate(&range, &piece.hunk.old);
+        found.unwrap_or_else(|| self.moved.estimate(&range))
+    }
+}
+
 /// Follows the hunks of a written change through later changes of the file. Lines that are back at their old text make
 /// a hunk reverted, once that is on disk; lines that are as written again (a redo) make it accepted.
 async fn follow(shared: &Arc<Shared>, id: ProposalId, current: &FileState, by: By) {
-    let Some((written, places)) = shared
+    let Some((written, in_text)) = shared
         .look(id, |entry| {
-            let places: Vec<_> = entry
-                .work
-                .iter()
-                .flat_map(|work| &work.pieces)
-                .map(|piece| (piece.after_range(), piece.hunk.clone()))
-                .collect();
-            Some((entry.written.clone()?, places))
+            Some((entry.written.clone()?, InText::all_of(entry)))
         })
         .flatten()
     else {
         return;
     };
     let now = Arc::clone(&current.bytes);
-    let compared = tokio::task::spawn_blocking(move || {
-        let (after, now) = (lines(&written.after), lines(&now));
-        let moved = Moved::between(&after, &now);
-        let taken: Vec<(Range<usize>, &[Vec<u8>])> = places
-            .iter()
-            .filter(|(_, hunk)| is_in_the_text(hunk.state))
-            .map(|(range, hunk)| (range.clone(), hunk.old.as_slice()))
-            .collect();
-        let back = moved.taken_back(&after, &now, &taken);
-        let back: Vec<HunkId> = places
-            .iter()
-            .filter(|(_, hunk)| is_in_the_text(hunk.state))
-            .zip(back)
-            .filter(|(_, back)| *back)
-            .map(|((_, hunk), _)| hunk.id)
-            .collect();
-        (moved, back)
-    });
-    let Ok((from_after, back)) = compared.await else {
+    let compared = tokio::task::spawn_blocking(move || Followed::find(&written, &in_text, &now));
+    let Ok(followed) = compared.await else {
         return;
     };
     let saved = match &current.origin {
@@ -496,11 +567,10 @@ async fn follow(shared: &Arc<Shared>, id: ProposalId, current: &FileState, by: B
     let mut notes = Vec::new();
     let mut changed = false;
     for piece in entry.work.iter_mut().flat_map(|work| &mut work.pieces) {
-        let stands = from_after.locate(&piece.after_range(), &piece.hunk.old);
-        let row = stands.unwrap_or_else(|| from_after.estimate(&piece.after_range()));
+        let (stands, is_back) = followed.of(piece.hunk.id);
+        let row = stands.unwrap_or_else(|| followed.row_near(piece));
         changed |= piece.hunk.row != row;
         piece.hunk.row = row;
-        let is_back = back.contains(&piece.hunk.id);
         match piece.hunk.state {
             HunkState::Accepted if is_back && saved => {
                 piece.hunk.state = HunkState::Reverted;

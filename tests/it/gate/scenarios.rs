@@ -541,7 +541,7 @@ async fn what_calls_changed_is_put_back_by_review_also_after_a_restart() {
     let line = desk.gate.restore("s", &calls).await.unwrap();
     assert_eq!(
         line,
-        "2 file(s) to restore; 1 place(s) were changed since and stay"
+        "2 files to restore, shown as a review; changed since and left alone: 1 place in f"
     );
     assert_eq!(
         desk.on_disk("f"),
@@ -582,7 +582,7 @@ async fn putting_back_what_was_written_unasked_leaves_one_thing_to_decide() {
     let shown = |desk: &Desk| desk.gate.proposal(written).is_some_and(|it| it.unreviewed);
     assert!(shown(&desk));
     let line = desk.gate.restore("s", &["c1".to_owned()]).await.unwrap();
-    assert_eq!(line, "1 file(s) to restore");
+    assert_eq!(line, "1 file to restore, shown as a review");
     assert!(!shown(&desk), "it is part of the review");
     let open = desk.gate.proposals(None).pop().unwrap();
     desk.accept(open.hunks[0].id);

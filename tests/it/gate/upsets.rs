@@ -201,3 +201,91 @@ async fn a_state_folder_that_cannot_be_written_is_told_once() {
     }
     assert_eq!(told, 1);
 }
+
+/// Saving indents everything, as a formatter does.
+fn indent(bytes: Vec<u8>) -> Vec<u8> {
+    let text = String::from_utf8(bytes).unwrap();
+    let line = |line: &str| format!("    {}\n", line.trim());
+    text.lines().map(line).collect::<String>().into_bytes()
+}
+
+/// Two accepted hunks, at lines 2 and 8 of ten, in a file that a formatter indented when it was saved.
+async fn formatted() -> (Desk, Call) {
+    let mut desk = Desk::new();
+    let text = String::from_utf8(indent(numbers(10).into_bytes())).unwrap();
+    desk.put("f", &text);
+    desk.editor.load(&desk.path("f"));
+    *desk.editor.hook.lock() = Some(indent);
+    // The model indents nothing.
+    let target = text
+        .replace("    2\n", "two\n")
+        .replace("    8\n", "eight\n");
+    let call = desk.propose("c", "f", &target);
+    let hunks = desk.open(&call).await.hunks.clone();
+    for hunk in hunks {
+        desk.accept(hunk.id);
+    }
+    desk.state(&call, ProposalState::Done).await;
+    assert!(desk.on_disk("f").contains("\n    two\n"));
+    (desk, call)
+}
+
+#[tokio::test]
+async fn a_hunk_that_a_formatter_changed_on_saving_is_taken_back() {
+    let (mut desk, call) = formatted().await;
+    let mut events = desk.gate.subscribe();
+    desk.undo().unwrap();
+    desk.until(call.id, "one reverted", |it| {
+        states(it) == [HunkState::Accepted, HunkState::Reverted]
+    })
+    .await;
+    let text = String::from_utf8(indent(numbers(10).into_bytes())).unwrap();
+    assert_eq!(desk.on_disk("f"), text.replace("    2\n", "    two\n"));
+    desk.undo().unwrap();
+    desk.until(call.id, "both reverted", |it| {
+        states(it) == [HunkState::Reverted; 2]
+    })
+    .await;
+    assert_eq!(desk.on_disk("f"), text);
+    let mut notes = 0;
+    while let Ok(event) = events.try_recv() {
+        notes += usize::from(matches!(event, ReviewEvent::ModelNote { .. }));
+    }
+    assert_eq!(notes, 2);
+}
+
+#[tokio::test]
+async fn undo_and_redo_in_the_editor_are_followed_through_a_formatter() {
+    let (mut desk, call) = formatted().await;
+    let path = desk.path("f");
+    let before = indent(numbers(10).into_bytes());
+    let after = desk.on_disk("f").into_bytes();
+    for (text, state) in [
+        (&before, HunkState::Reverted),
+        (&after, HunkState::Accepted),
+    ] {
+        desk.editor.type_text(&path, |bytes| bytes.clone_from(text));
+        desk.editor.save(&path);
+        desk.gate.file_changed(&path);
+        desk.until(call.id, "followed", |it| states(it) == [state; 2])
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_formatter_changed_is_put_back_with_the_change() {
+    let (mut desk, call) = formatted().await;
+    call.result.await.unwrap().unwrap();
+    let calls = ["c".to_owned()];
+    let line = desk.gate.restore("s", &calls).await.unwrap();
+    assert_eq!(line, "1 file(s) to restore");
+    let restore = desk.gate.proposals(None).last().unwrap().id;
+    *desk.editor.hook.lock() = None;
+    desk.act(ReviewAction::AcceptFile { proposal: restore });
+    desk.until(restore, "done", |it| it.state == ProposalState::Done)
+        .await;
+    assert_eq!(
+        desk.on_disk("f").into_bytes(),
+        indent(numbers(10).into_bytes())
+    );
+}

@@ -585,6 +585,12 @@ fn check(moment: &str, edits: bool, expected: Option<bool>) {
     let left = world.root().join("home/state/pi-nvim/commits");
     let left = std::fs::read_dir(left).map_or(0, Iterator::count);
     assert_eq!(left, 0, "{moment}: records are dropped");
+    let beside = std::fs::read_dir(&work).unwrap();
+    let beside: Vec<_> = beside
+        .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
+        .filter(|name| Path::new(name).extension().is_some_and(|it| it == "tmp"))
+        .collect();
+    assert!(beside.is_empty(), "{moment}: left behind: {beside:?}");
 }
 
 #[test]

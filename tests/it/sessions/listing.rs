@@ -167,6 +167,7 @@ fn recorded_searches() {
         message_count: 1,
         first_message: text(value, "firstMessage"),
         all_text: text(value, "allMessagesText"),
+        cost: 0.0,
     };
     let sessions: Vec<SessionInfo> = recorded["sessions"]
         .as_array()
@@ -294,6 +295,7 @@ fn threads_follow_the_session_each_was_made_from() {
         message_count: 0,
         first_message: String::new(),
         all_text: String::new(),
+        cost: 0.0,
     };
     let sessions = [
         info("a", None, 1),
