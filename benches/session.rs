@@ -198,11 +198,29 @@ fn memory() -> (f64, f64) {
     (field("VmRSS"), field("VmHWM"))
 }
 
+/// Figures beside their targets; one beyond twice its target fails the bench.
+#[derive(Default)]
+struct Targets {
+    over: bool,
+}
+
+impl Targets {
+    fn check(&mut self, name: &str, figure: f64, target: f64, unit: &str) {
+        let verdict = match figure / target {
+            ratio if ratio <= 1.0 => "reached",
+            ratio if ratio <= 2.0 => "missed",
+            _ => "FAILED, more than twice the target",
+        };
+        self.over |= figure > 2.0 * target;
+        println!("target {name}: {figure:.2} {unit}, wanted at most {target} {unit}: {verdict}");
+    }
+}
+
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-fn large(path: &Path) {
+fn large(path: &Path, targets: &mut Targets) {
     let size = std::fs::metadata(path).unwrap().len() as f64 / 1_048_576.0;
     let (whole, _) = best(|| std::fs::read(path).unwrap().len());
     let (chunks, _) = best(|| {
@@ -238,6 +256,13 @@ fn large(path: &Path) {
         session.path().len(),
         session.context().messages().count()
     );
+    targets.check(
+        "open, of the plain read",
+        ms(opened) / ms(whole),
+        3.0,
+        "times",
+    );
+    targets.check("resident memory, of the file", high / size, 0.6, "times");
     println!(
         "memory: {:.0} MiB more than before, {high:.0} MiB at most = {:.2} x the file",
         now - before,
@@ -262,6 +287,7 @@ fn large(path: &Path) {
         view.len(),
         ms(window)
     );
+    targets.check("tree rows, window", ms(window), 10.0, "ms");
     let settings = CompactionSettings::default();
     let (prepared, _) = best(|| prepare(&session, &session.path(), &settings).is_ok());
     let (stats, _) = timed(|| session.stats().total_messages);
@@ -280,14 +306,12 @@ fn large(path: &Path) {
         part[part.len() / 2].as_secs_f64() * 1e6
     };
     let (first, last) = appends.split_at_mut(2500);
-    println!(
-        "append: {:.1} us at first, {:.1} us after 2,500 more (medians)",
-        median(first),
-        median(last)
-    );
+    let (first, last) = (median(first), median(last));
+    println!("append: {first:.1} us at first, {last:.1} us after 2,500 more (medians)");
+    targets.check("append", last, 20.0, "us");
 }
 
-fn thousand(dir: &Path) {
+fn thousand(dir: &Path, targets: &mut Targets) {
     let one = dir.join("one.jsonl");
     make(&one, 20);
     let text = std::fs::read_to_string(&one).unwrap();
@@ -313,6 +337,7 @@ fn thousand(dir: &Path) {
         ms(all),
         ms(first)
     );
+    targets.check("list", ms(all), 100.0, "ms");
 }
 
 fn main() {
@@ -324,7 +349,11 @@ fn main() {
     std::fs::create_dir_all(&dir).unwrap();
     let path = dir.join("large.jsonl");
     make(&path, entries);
-    large(&path);
-    thousand(&dir);
+    let mut targets = Targets::default();
+    large(&path, &mut targets);
+    thousand(&dir, &mut targets);
     std::fs::remove_dir_all(&dir).unwrap();
+    if targets.over {
+        std::process::exit(1);
+    }
 }

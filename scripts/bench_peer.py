@@ -5,6 +5,7 @@
 Start-up (process start to the first `get_state`), idle memory, CPU of a prompt and of a turn with a tool, against a model
 server that answers at once. Prints a table with the ratios and leaves with 1 when one is over twice its target.
 """
+import itertools
 import json
 import os
 import pathlib
@@ -19,7 +20,16 @@ sys.argv = [sys.argv[0], *(sys.argv[1:] or [str(ROOT / "target/release/pi-nvim")
 import interop_peer as peer  # noqa: E402  reads the binary from the arguments
 
 PROMPTS = 60
+ROUNDS = 3
 TARGETS = {"start-up CPU": 1 / 50, "idle memory": 1 / 10, "CPU a tool turn": 1 / 15}
+
+
+class Writer(peer.Model):
+    """The same server, but every write has another text: the file is written in every turn."""
+    turns = itertools.count()
+
+    def arguments(self):
+        return {"path": "made.txt", "content": f"made {next(self.turns)}\n"}
 
 
 def send(process, number, record):
@@ -50,23 +60,29 @@ def run(ours: bool, url: str, records: list[dict]) -> tuple[float, float]:
 if __name__ == "__main__":
     if peer.NODE is None or not peer.CLI.exists():
         sys.exit("bench-peer: the reference program is not installed (scripts/setup.sh peer)")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), peer.Model)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Writer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     state = {"type": "get_state"}
     words = [{"type": "prompt", "message": f"prompt {n}"} for n in range(PROMPTS)]
     tools = [{"type": "prompt", "message": f"{n}: write a file"} for n in range(PROMPTS)]
-    figures = {}
+    best = {True: {}, False: {}}
     with tempfile.TemporaryDirectory(prefix="pi-bench-peer-") as folder:
         peer.BASE = folder
-        for ours in (True, False):
-            start, idle = min(run(ours, url, [state]) for _ in range(3))
-            talk, full = run(ours, url, words)
-            work, _ = run(ours, url, tools)
-            figures[ours] = {"start-up CPU": (start * 1000, "ms"), "idle memory": (idle, "MB"),
-                             "memory after 60 prompts": (full, "MB"),
-                             "CPU a prompt": ((talk - start) * 1000 / PROMPTS, "ms"),
-                             "CPU a tool turn": ((work - start) * 1000 / PROMPTS, "ms")}
+        # In turns, and the best of each: other work on the machine meets both alike and is left out as far as it can be.
+        for _ in range(ROUNDS):
+            for ours, found in best.items():
+                for name, records in (("start", [state]), ("talk", words), ("work", tools)):
+                    cpu, memory = run(ours, url, records)
+                    before = found.get(name, (cpu, memory))
+                    found[name] = (min(cpu, before[0]), min(memory, before[1]))
+    figures = {}
+    for ours, found in best.items():
+        start, idle = found["start"]
+        figures[ours] = {"start-up CPU": (start * 1000, "ms"), "idle memory": (idle, "MB"),
+                         f"memory after {PROMPTS} prompts": (found["talk"][1], "MB"),
+                         "CPU a prompt": ((found["talk"][0] - start) * 1000 / PROMPTS, "ms"),
+                         "CPU a tool turn": ((found["work"][0] - start) * 1000 / PROMPTS, "ms")}
     over = False
     print("| figure | pi-nvim | Pi 1.6.0 | ratio | target |\n|---|---|---|---|---|")
     for name, (mine, unit) in figures[True].items():

@@ -1,21 +1,28 @@
 //! Keeping the conversation's tool declarations equal to the tools that can run.
 
+use std::sync::Arc;
+
 use serde_json::Map;
 
 use super::host::RunHost;
+use super::tool::Tool;
 use crate::ai::message::ToolName;
 use crate::ai::{Content, Message, SystemMessage, ToolDeclaration};
 
 /// Adds the difference between declared and executable tools to the last system message of `messages`, or to a new one
 /// before the first message of another role. A changed definition is a removal and an addition.
-pub(super) fn declare_tools(host: &dyn RunHost, messages: &mut Vec<Message>) {
-    let wanted: Vec<ToolDeclaration> = host
-        .tools()
-        .iter()
-        .map(|tool| tool.declaration().clone())
-        .collect();
-    let (added, removed) = difference(&host.declared(), &wanted);
+pub(super) fn declare_tools(host: &dyn RunHost, messages: &mut Vec<Message>, known: &mut Known) {
+    let declared = host.declared();
+    let tools: Vec<Arc<dyn Tool>> = host.tools();
+    if known.is(declared.as_ref(), &tools) {
+        return;
+    }
+    let wanted: Vec<&ToolDeclaration> = tools.iter().map(|tool| tool.declaration()).collect();
+    let system = declared.as_deref();
+    let so_far = system.and_then(|system| system.tools_added.as_deref());
+    let (added, removed) = difference(so_far.unwrap_or_default(), &wanted);
     if added.is_empty() && removed.is_empty() {
+        *known = Known(declared.map(|declared| (declared, tools)));
         return;
     }
     let Some(system) = system_slot(messages, host.now_ms()) else {
@@ -33,13 +40,32 @@ pub(super) fn declare_tools(host: &dyn RunHost, messages: &mut Vec<Message>) {
     }
 }
 
+/// A comparison that found no difference: the same two things need not be compared again.
+#[derive(Default)]
+pub(super) struct Known(Option<(Arc<SystemMessage>, Vec<Arc<dyn Tool>>)>);
+
+impl Known {
+    fn is(&self, declared: Option<&Arc<SystemMessage>>, tools: &[Arc<dyn Tool>]) -> bool {
+        let (Some((system, own)), Some(declared)) = (&self.0, declared) else {
+            return false;
+        };
+        Arc::ptr_eq(system, declared)
+            && own.len() == tools.len()
+            && own
+                .iter()
+                .zip(tools)
+                .all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+}
+
 fn difference(
     declared: &[ToolDeclaration],
-    wanted: &[ToolDeclaration],
+    wanted: &[&ToolDeclaration],
 ) -> (Vec<ToolDeclaration>, Vec<String>) {
     let known = |tool: &ToolDeclaration| declared.iter().any(|other| same(other, tool));
     let kept = |tool: &ToolDeclaration| wanted.iter().any(|other| same(other, tool));
-    let added = wanted.iter().filter(|tool| !known(tool)).cloned().collect();
+    let added = wanted.iter().filter(|tool| !known(tool));
+    let added = added.map(|tool| (*tool).clone()).collect();
     let removed = declared
         .iter()
         .filter(|tool| !kept(tool))

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::tool::{SessionFacts, Tool, ToolOutput, ToolUpdate};
-use crate::ai::{Block, Message, Provider, Request, StreamEvent, ToolDeclaration, Usage};
+use crate::ai::{Block, Message, Provider, Request, StreamEvent, SystemMessage, Usage};
 
 /// What happens in a run, in order. Message ends are not here: [`RunHost::end_message`] stores and announces them.
 #[derive(Clone, Debug)]
@@ -174,8 +174,8 @@ pub trait RunHost: Send + Sync {
     /// The tools that can run now, in the order in which the model is told of them.
     fn tools(&self) -> Vec<Arc<dyn Tool>>;
 
-    /// The tools the conversation has declared so far.
-    fn declared(&self) -> Vec<ToolDeclaration>;
+    /// What the conversation's system messages have led to so far: its `tools_added` are the tools that are declared.
+    fn declared(&self) -> Option<Arc<SystemMessage>>;
 
     /// Whether a person decides on changes now: calls that see files then wait for earlier changes of the response.
     fn person_reviews(&self) -> bool;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::arguments::ArgumentCheck;
 use super::batch::{Batch, run_calls};
-use super::declare::declare_tools;
+use super::declare::{Known, declare_tools};
 use super::host::{FinishedTurn, HostError, Queue, RunEvent, RunHost, TurnDecision};
 use super::stream::stream_answer;
 use crate::ai::{AssistantMessage, Block, Message, StopReason};
@@ -96,6 +96,7 @@ async fn start(
         cancel,
         added: Vec::new(),
         turn_done: false,
+        known: Known::default(),
     };
     if let Err(error) = run.go(messages, poll).await {
         run.fail(&error).await;
@@ -115,6 +116,8 @@ struct Run<'a> {
     added: Vec<Arc<Message>>,
     /// Whether a turn of this run is complete: the next one is prepared first.
     turn_done: bool,
+    /// Declarations that were compared with the tools.
+    known: Known,
 }
 
 /// How a turn ended.
@@ -190,7 +193,7 @@ impl Run<'_> {
 
     /// Adds messages in front of a request, with the change of tools they bring along.
     async fn deliver(&mut self, mut messages: Vec<Message>) -> Result<(), HostError> {
-        declare_tools(self.host, &mut messages);
+        declare_tools(self.host, &mut messages, &mut self.known);
         for message in messages {
             self.host
                 .emit(RunEvent::MessageStart(Arc::new(message.clone())))

@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::host::*;
 use super::*;
 use crate::ai::providers::scripted::{Answer, Scripted};
-use crate::ai::{Block, Message, Model, Request, RequestOptions, StopReason, ToolDeclaration};
+use crate::ai::{
+    Block, Message, Model, Request, RequestOptions, StopReason, SystemMessage, ToolDeclaration,
+};
 
 /// A tool that does what its name says: `wait` answers after its milliseconds, `stuck` only when aborted, `boom` panics.
 struct TestTool {
@@ -257,8 +259,11 @@ impl RunHost for TestHost {
         self.tools.clone()
     }
 
-    fn declared(&self) -> Vec<ToolDeclaration> {
-        self.state.lock().declared.clone()
+    fn declared(&self) -> Option<Arc<SystemMessage>> {
+        Some(Arc::new(SystemMessage {
+            tools_added: Some(self.state.lock().declared.clone()),
+            ..SystemMessage::default()
+        }))
     }
 
     fn person_reviews(&self) -> bool {

@@ -83,32 +83,38 @@ impl Message {
 
     /// Returns the JSON form, `role` first.
     pub fn to_value(&self) -> Value {
-        fn tagged(role: &str, body: impl Serialize) -> Value {
-            let mut out = Map::new();
-            out.insert("role".into(), role.into());
-            if let Ok(Value::Object(fields)) = serde_json::to_value(body) {
-                out.extend(fields);
-            }
-            Value::Object(out)
-        }
-        let role = self.role();
-        match self {
-            Self::System(m) => tagged(role, m),
-            Self::User(m) => tagged(role, m),
-            Self::Assistant(m) => tagged(role, m),
-            Self::ToolResult(m) => tagged(role, m),
-            Self::BashExecution(m) => tagged(role, m),
-            Self::Custom(m) => tagged(role, m),
-            Self::BranchSummary(m) => tagged(role, m),
-            Self::CompactionSummary(m) => tagged(role, m),
-            Self::Unknown(value) => value.clone(),
-        }
+        // Only maps with keys that are no text have no JSON form; a message has none.
+        serde_json::to_value(self).unwrap_or_default()
     }
 }
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.to_value().serialize(serializer)
+        #[derive(Serialize)]
+        struct Tagged<'a, T> {
+            role: &'a str,
+            #[serde(flatten)]
+            body: &'a T,
+        }
+        fn tagged<S: Serializer>(
+            serializer: S,
+            role: &str,
+            body: &impl Serialize,
+        ) -> Result<S::Ok, S::Error> {
+            Tagged { role, body }.serialize(serializer)
+        }
+        let role = self.role();
+        match self {
+            Self::System(m) => tagged(serializer, role, m),
+            Self::User(m) => tagged(serializer, role, m),
+            Self::Assistant(m) => tagged(serializer, role, m),
+            Self::ToolResult(m) => tagged(serializer, role, m),
+            Self::BashExecution(m) => tagged(serializer, role, m),
+            Self::Custom(m) => tagged(serializer, role, m),
+            Self::BranchSummary(m) => tagged(serializer, role, m),
+            Self::CompactionSummary(m) => tagged(serializer, role, m),
+            Self::Unknown(value) => value.serialize(serializer),
+        }
     }
 }
 

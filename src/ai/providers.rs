@@ -21,9 +21,9 @@ use super::message::ToolDeclaration;
 use super::model::{Model, ThinkingLevel};
 use super::provider::{Request, RequestOptions};
 use super::sse::SseEvent;
-use super::{json, limits, transcript};
+use super::{json, limits};
 use assembly::{Assembly, Step};
-use conversation::{Conversation, Kept};
+use conversation::{Conversation, Kept, Tools};
 
 /// Wire APIs this version speaks.
 pub const APIS: [&str; 4] = [
@@ -49,6 +49,8 @@ pub(crate) struct Body {
     pub(crate) member: &'static str,
     /// The conversation.
     pub(crate) conversation: Conversation,
+    /// The member `tools`, when there is something on offer; in its place and without value above, too.
+    pub(crate) tools: Option<Arc<Tools>>,
 }
 
 impl Body {
@@ -64,10 +66,10 @@ impl Serialize for Body {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (key, value) in &self.json {
-            if key == self.member {
-                map.serialize_entry(key, &self.conversation)?;
-            } else {
-                map.serialize_entry(key, value)?;
+            match &self.tools {
+                _ if key == self.member => map.serialize_entry(key, &self.conversation)?,
+                Some(tools) if key == "tools" => map.serialize_entry(key, &tools.json)?,
+                _ => map.serialize_entry(key, value)?,
             }
         }
         map.end()
@@ -216,14 +218,6 @@ impl Call {
         {
             body.insert(key.clone(), value.clone());
         }
-    }
-
-    /// The whole system prompt, and the tools on offer.
-    pub(crate) fn system(&self) -> (String, Vec<ToolDeclaration>) {
-        let messages = self.messages.iter().map(|message| &**message);
-        let system = transcript::system::replay(messages).unwrap_or_default();
-        let prompt = transcript::system::rendered(&system);
-        (prompt, system.tools_added.unwrap_or_default())
     }
 }
 

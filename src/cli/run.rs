@@ -41,8 +41,8 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         },
         _ => None,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+    // One thread: what blocks has threads of its own, and a wake-up of another one costs more than most steps of a turn.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let code = match runtime {

@@ -52,11 +52,22 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// Whether nothing but white space is in it. Nearly always the first byte tells; only what is rare there is decoded.
     fn is_blank(&self) -> bool {
-        if !self.escaped && self.raw.iter().any(u8::is_ascii_graphic) {
-            return false;
+        let mut bytes = self.raw.iter();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b' ' => {}
+                b'\\' => match bytes.next() {
+                    Some(b'n' | b't' | b'r' | b'f') => {}
+                    Some(b'u') => return self.decode().trim().is_empty(),
+                    _ => return false,
+                },
+                byte if byte.is_ascii_graphic() => return false,
+                _ => return self.decode().trim().is_empty(),
+            }
         }
-        self.decode().trim().is_empty()
+        true
     }
 }
 
@@ -529,6 +540,16 @@ mod tests {
             let special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < 0x20;
             proptest::prop_assert_eq!(plain_run(&bytes), bytes.iter().position(special).unwrap_or(bytes.len()));
             proptest::prop_assert_eq!(find_line_feed(&bytes), bytes.iter().position(|byte| *byte == b'\n'));
+        }
+
+        #[test]
+        fn blank_is_what_trims_to_nothing(text in "[ \\n\\t\\r\u{b}\u{c}\u{8}\u{7f}\u{85}\u{a0}\u{3000}a\"\\\\/\u{e9}]{0,5}", escape in proptest::bool::ANY) {
+            let mut quoted = serde_json::to_string(&text).unwrap();
+            if escape {
+                quoted = quoted.replace(' ', "\\u0020").replace('a', "\\u0061");
+            }
+            let mut cursor = Cursor { bytes: quoted.as_bytes(), pos: 0 };
+            proptest::prop_assert_eq!(cursor.string().unwrap().is_blank(), text.trim().is_empty(), "{}", quoted);
         }
 
         #[test]

@@ -66,6 +66,21 @@ impl StateDir {
             .write_all(bytes)
     }
 
+    /// Adds to the end of a file in one write, not flushed. Nothing happens when there is no such file.
+    ///
+    /// # Errors
+    /// Trouble with opening or writing.
+    pub fn add_to(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        match fs::OpenOptions::new()
+            .append(true)
+            .open(self.root.join(name))
+        {
+            Ok(mut file) => file.write_all(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Removes the oldest files until the rest is within limits of size and age. Meant for the start of the program; what
     /// cannot be removed stays. Age counts from the newest file: a clock that was set far ahead makes nothing old.
     pub fn trim(&self, max_bytes: u64, max_age: Duration) {

@@ -108,8 +108,8 @@ pub async fn json(
     for (tag, command) in commands(prompts) {
         run(runtime, &mut events, tag, command, async |event| {
             notice(&event, &warn);
-            match event.to_wire() {
-                Some(record) => sink.write(record.to_string()).await.map_err(unwritable),
+            match event.to_line() {
+                Some(line) => sink.write(line).await.map_err(unwritable),
                 None => Ok(()),
             }
         })

@@ -24,6 +24,9 @@ use crate::session::{Command, CommandError, Event, Runtime};
 /// Tag of the mark that ends the output.
 const END: u64 = u64::MAX;
 
+/// Lines are written together up to this size.
+const BATCH: usize = 64 << 10;
+
 /// How long the end of the input waits for commands that were read and not begun.
 const BEGUN: Duration = Duration::from_millis(100);
 
@@ -165,29 +168,48 @@ impl Face {
         sink: Sink,
         mut records: mpsc::Receiver<Value>,
     ) -> io::Result<()> {
-        loop {
-            let line = tokio::select! {
+        let mut is_over = false;
+        while !is_over {
+            let mut batch = String::new();
+            tokio::select! {
                 biased;
-                event = events.recv() => match event.as_deref() {
-                    None => break,
-                    Some(Event::Response { tag, .. }) if *tag == END => break,
-                    Some(Event::Response { tag, answer }) => self.response(*tag, answer),
-                    Some(event @ Event::Notice { .. }) => {
-                        super::notice(event, self.warn);
-                        None
-                    }
-                    Some(event) => event.to_wire().map(|record| record.to_string()),
-                },
-                Some(record) = records.recv() => Some(record.to_string()),
-            };
-            if let Some(line) = line {
-                sink.write(line).await?;
+                event = events.recv() => is_over = self.add(event.as_deref(), &mut batch),
+                Some(record) = records.recv() => batch.push_str(&record.to_string()),
+            }
+            // What stands in line already is written with it: one wake-up of the writer for all.
+            while !is_over && batch.len() < BATCH {
+                let Ok(event) = events.try_recv() else { break };
+                is_over = self.add(Some(&event), &mut batch);
+            }
+            if !batch.is_empty() {
+                sink.write(batch).await?;
             }
         }
         while let Ok(record) = records.try_recv() {
             sink.write(record.to_string()).await?;
         }
         sink.finish().await
+    }
+
+    /// Adds the line of an event; true at the end of all.
+    fn add(&self, event: Option<&Event>, batch: &mut String) -> bool {
+        let line = match event {
+            None => return true,
+            Some(Event::Response { tag, .. }) if *tag == END => return true,
+            Some(Event::Response { tag, answer }) => self.response(*tag, answer),
+            Some(event @ Event::Notice { .. }) => {
+                super::notice(event, self.warn);
+                None
+            }
+            Some(event) => event.to_line(),
+        };
+        if let Some(line) = line {
+            if !batch.is_empty() {
+                batch.push('\n');
+            }
+            batch.push_str(&line);
+        }
+        false
     }
 
     /// The line of a response; `None` for answers nobody asked for here.

@@ -1,7 +1,8 @@
 //! Commit records and checkpoints: what lets a killed program tell the truth afterwards, and a person go back.
 //!
 //! Entry points: [`Records`], [`Checkpoints`]. A record is written and flushed before a reviewed write, marked done after
-//! it with what is on disk, and dropped once the tool's result is in the session file. A checkpoint keeps the text from
+//! it with what is on disk, and dropped once the tool's result is in the session file. The mark is a line added to the
+//! record and not flushed: a killed program leaves it, and after a power cut the file's own fingerprint says the same. A checkpoint keeps the text from
 //! before the write, by content. Both live in the state directory, private to its owner; nothing here is shown to models.
 
 use std::io;
@@ -80,6 +81,12 @@ pub struct CommitRecord {
     pub result: KeptResult,
 }
 
+/// The line that marks a record as done.
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    done: String,
+}
+
 /// Records of writes whose results may not be in a session file yet.
 #[derive(Clone, Debug)]
 pub struct Records {
@@ -104,6 +111,20 @@ impl Records {
             .write(&name(&record.session, &record.call_id), &text)
     }
 
+    /// Marks a stored record as done, with what is on disk now. Where the program wrote what it said it would, one line is
+    /// added; otherwise the result is another one too and the whole record is stored anew, flushed.
+    ///
+    /// # Errors
+    /// The record is then as it was.
+    pub fn mark_done(&self, record: &CommitRecord) -> io::Result<()> {
+        let Some(done) = record.done.as_ref().filter(|done| **done == record.after) else {
+            return self.write(record);
+        };
+        let mark = serde_json::to_string(&Mark { done: done.clone() }).map_err(io::Error::other)?;
+        let name = name(&record.session, &record.call_id);
+        self.dir.add_to(&name, format!("\n{mark}\n").as_bytes())
+    }
+
     /// Drops the record of a call; fine when there is none.
     ///
     /// # Errors
@@ -115,7 +136,11 @@ impl Records {
     /// Reads the record of a call.
     pub fn read(&self, session: &str, call_id: &str) -> Option<CommitRecord> {
         let text = self.dir.read(&name(session, call_id)).ok()??;
-        let record: CommitRecord = serde_json::from_slice(&text).ok()?;
+        let mut lines = text.split(|byte| *byte == b'\n');
+        let mut record: CommitRecord = serde_json::from_slice(lines.next()?).ok()?;
+        // A torn mark is no mark: then the disk says what happened.
+        let marks = lines.filter_map(|line| serde_json::from_slice::<Mark>(line).ok());
+        record.done = marks.last().map(|mark| mark.done).or(record.done);
         (record.session == session && record.call_id == call_id).then_some(record)
     }
 
@@ -258,8 +283,12 @@ mod tests {
         }
         let records = Records::new(dir.path());
         let mut record = record(&path);
-        record.done = done.then(|| fingerprint(b"formatted"));
         records.write(&record).unwrap();
+        for on_disk in [&b"formatted"[..], b"new"].into_iter().filter(|_| done) {
+            record.done = Some(fingerprint(on_disk));
+            records.mark_done(&record).unwrap();
+            assert_eq!(records.read("s", "c").unwrap(), record);
+        }
         let output = records.look_up("s", "c").unwrap();
         let text = KeptResult::of(&output).text;
         assert!(text.contains(expected), "{text}");
@@ -294,6 +323,23 @@ mod tests {
         checkpoints.note("s", &change("2"), b"").unwrap();
         assert_eq!(checkpoints.changes("s"), [change("1"), change("2")]);
         assert!(checkpoints.changes("t").is_empty());
+    }
+
+    #[test]
+    fn a_torn_mark_is_no_mark_and_a_dropped_record_does_not_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::new(dir.path());
+        let mut record = record(&dir.path().join("f"));
+        records.write(&record).unwrap();
+        record.done = Some(record.after.clone());
+        records.mark_done(&record).unwrap();
+        let file = records.dir.root().join(name("s", "c"));
+        let text = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &text[..text.len() - 3]).unwrap();
+        assert_eq!(records.read("s", "c").unwrap().done, None);
+        records.drop_record("s", "c").unwrap();
+        records.mark_done(&record).unwrap();
+        assert!(!file.exists());
     }
 
     #[test]

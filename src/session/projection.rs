@@ -105,6 +105,10 @@ pub struct Context {
     boundary: usize,
     model: Option<ModelRef>,
     thinking_level: Option<String>,
+    /// All system messages folded into one.
+    system: Option<Arc<SystemMessage>>,
+    /// How many messages all items have together.
+    count: usize,
 }
 
 impl Context {
@@ -139,6 +143,7 @@ impl Context {
             context.add(entries, *pos, None);
         }
         context.read_settings(entries, path);
+        context.fold_system();
         context
     }
 
@@ -150,7 +155,15 @@ impl Context {
         }
         self.note_settings(entry);
         self.add(entries, pos, Some(entry.clone()));
+        if entry.facts().is_message(Role::System) || entry.facts().kind == Kind::ContextEdit {
+            self.fold_system();
+        }
         true
+    }
+
+    fn fold_system(&mut self) {
+        let system = system::replay(self.messages().map(|message| &**message));
+        self.system = system.map(Arc::new);
     }
 
     fn add<E: Entries + ?Sized>(&mut self, entries: &E, pos: Pos, entry: Option<Entry>) {
@@ -180,6 +193,7 @@ impl Context {
             None => Vec::new(),
         };
         self.places.insert(id.clone(), at);
+        self.count += messages.len();
         self.items.push(Item::new(pos, id, facts, messages));
         if facts.kind == Kind::ContextEdit
             && let Some(entry) = entry
@@ -201,7 +215,9 @@ impl Context {
         if let Some((at, item)) = at.and_then(|at| Some((at, self.items.get_mut(at)?)))
             && let Some(entry) = entries.entry(item.pos)
         {
+            self.count -= item.messages.len();
             item.replace(messages::of_entry(&entry, at == 0, Some(&replacement)));
+            self.count += item.messages.len();
         }
         self.edits.insert(target, replacement);
     }
@@ -299,8 +315,8 @@ impl Context {
     }
 
     /// Returns the system message that results from all system messages of the context.
-    pub fn system(&self) -> Option<SystemMessage> {
-        system::replay(self.messages().map(|message| &**message))
+    pub fn system(&self) -> Option<&Arc<SystemMessage>> {
+        self.system.as_ref()
     }
 
     /// What an edit makes of an entry for the model: `None` without one, `Some(None)` when it is left out. An edit that
@@ -326,38 +342,33 @@ impl Context {
     /// Estimates the tokens of the context: usage that the model reported after the newest compaction and edit, plus
     /// what came later; without such usage everything is estimated.
     pub fn estimate(&self) -> Estimate {
-        let mut flat = 0;
-        let mut usage = None;
-        for (at, item) in self.items.iter().enumerate() {
-            for message in &item.messages {
-                if let Some(tokens) = estimate::usage_tokens(message) {
-                    usage = Some((at >= self.boundary, flat, tokens));
-                }
-                flat += 1;
+        let later = self.items.get(self.boundary..).unwrap_or_default();
+        let (mut index, mut trailing) = (self.count, 0);
+        for message in later
+            .iter()
+            .rev()
+            .flat_map(|item| item.messages.iter().rev())
+        {
+            index -= 1;
+            if let Some(tokens) = estimate::usage_tokens(message) {
+                return Estimate::from_usage(index, tokens, trailing);
             }
+            trailing += estimate::message_tokens(message);
         }
-        match usage {
-            Some((true, index, tokens)) => {
-                let later = self.messages().skip(index + 1);
-                Estimate::from_usage(
-                    index,
-                    tokens,
-                    later.map(|message| estimate::message_tokens(message)).sum(),
-                )
-            }
-            _ => {
-                let system = self
-                    .system()
-                    .map_or(0, |message| estimate::system_tokens(&message));
-                let others = self
-                    .messages()
-                    .filter(|message| !matches!(***message, Message::System(_)));
-                let others: u64 = others
-                    .map(|message| estimate::message_tokens(message))
-                    .sum();
-                Estimate::without_usage(system + others)
-            }
-        }
+        self.estimate_all()
+    }
+
+    fn estimate_all(&self) -> Estimate {
+        let system = self
+            .system()
+            .map_or(0, |message| estimate::system_tokens(message));
+        let others = self
+            .messages()
+            .filter(|message| !matches!(***message, Message::System(_)));
+        let others: u64 = others
+            .map(|message| estimate::message_tokens(message))
+            .sum();
+        Estimate::without_usage(system + others)
     }
 
     /// Returns the tokens to show to a person: nothing right after a compaction, until a model reported usage again.

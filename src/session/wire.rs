@@ -1,11 +1,14 @@
 //! Events and messages in the JSON of Pi's RPC and JSON modes.
 //!
-//! Entry point: [`Event::to_wire`]. Events that are not on that wire give `None`.
+//! Entry points: [`Event::to_line`], [`Event::to_wire`]. Events that are not on that wire give `None`.
 
+use std::sync::Arc;
+
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::protocol::Event;
-use crate::ai::{Block, Message, StreamEvent};
+use crate::ai::{Block, Message, StreamEvent, Usage};
 
 /// Builds an object; `None` values are left out.
 macro_rules! record {
@@ -48,7 +51,64 @@ fn opt(value: Option<&String>) -> Option<Value> {
     value.map(|text| Value::from(text.as_str()))
 }
 
+/// The records that come most often or hold whole messages, written without a value in between. Fields and their order
+/// are those of [`Event::to_wire`], held by a test.
+#[derive(Serialize)]
+#[serde(
+    tag = "type",
+    rename_all = "snake_case",
+    rename_all_fields = "camelCase"
+)]
+enum Line<'a> {
+    AgentEnd {
+        messages: &'a [Arc<Message>],
+        will_retry: bool,
+    },
+    TurnEnd {
+        message: &'a Message,
+        tool_results: &'a [Arc<Message>],
+    },
+    MessageStart {
+        message: &'a Message,
+    },
+    MessageEnd {
+        message: &'a Message,
+    },
+    MessageUpdate {
+        usage: &'a Usage,
+        assistant_message_event: Value,
+    },
+}
+
 impl Event {
+    /// Returns the text of [`Event::to_wire`].
+    pub fn to_line(&self) -> Option<String> {
+        let line = match self {
+            Self::AgentEnd {
+                messages,
+                will_retry,
+            } => Line::AgentEnd {
+                messages,
+                will_retry: *will_retry,
+            },
+            Self::TurnEnd {
+                message,
+                tool_results,
+            } => Line::TurnEnd {
+                message,
+                tool_results,
+            },
+            Self::MessageStart { message } => Line::MessageStart { message },
+            Self::MessageEnd { message, .. } => Line::MessageEnd { message },
+            Self::MessageUpdate { usage, event } => Line::MessageUpdate {
+                usage,
+                assistant_message_event: piece(event)?,
+            },
+            other => return Some(text_of(&other.to_wire()?)),
+        };
+        serde_json::to_string(&line).ok()
+    }
+
     /// Returns the record of this event on Pi's wire; `None` for events that are only for faces of this process.
     pub fn to_wire(&self) -> Option<Value> {
         match self {
@@ -223,7 +283,7 @@ impl Event {
     }
 }
 
-fn all(messages: &[std::sync::Arc<Message>]) -> Value {
+fn all(messages: &[Arc<Message>]) -> Value {
     messages.iter().map(|message| message.to_value()).collect()
 }
 
@@ -265,5 +325,73 @@ fn piece(event: &StreamEvent) -> Option<Value> {
         | StreamEvent::Usage(_)
         | StreamEvent::Done(_)
         | StreamEvent::Error(_) => None,
+    }
+}
+
+/// Writes a record as text. Not by `Display`, which formats piece by piece.
+pub fn text_of(record: &Value) -> String {
+    serde_json::to_string(record).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ai::ToolResultMessage;
+
+    fn messages() -> Vec<Arc<Message>> {
+        let values = [
+            json!({"role": "user", "content": "h\u{e4}\n\u{2028}\"", "timestamp": 1, "own": {"b": 1, "a": [0.5, 1e30]}}),
+            json!({"role": "assistant", "content": [{"type": "text", "text": "x", "more": true}], "stopReason": "stop",
+                "usage": {"input": 1, "cost": {"total": 0.25}}, "timestamp": 2}),
+            json!({"role": "newer", "content": 1}),
+            json!({"role": "custom", "customType": "c", "content": [], "display": false, "timestamp": 3}),
+        ];
+        values.map(Message::from_value).map(Arc::new).to_vec()
+    }
+
+    #[test]
+    fn a_line_is_the_text_of_its_record() {
+        let all = messages();
+        let result = Arc::new(Message::ToolResult(ToolResultMessage::default()));
+        let mut events = vec![
+            Event::AgentEnd {
+                messages: all.clone(),
+                will_retry: true,
+            },
+            Event::TurnStart,
+            Event::AgentSettled { aborted: false },
+        ];
+        for message in all {
+            events.push(Event::MessageStart {
+                message: message.clone(),
+            });
+            events.push(Event::MessageEnd {
+                message: message.clone(),
+                entry: None,
+            });
+            events.push(Event::TurnEnd {
+                message,
+                tool_results: vec![result.clone()],
+            });
+        }
+        for event in [
+            StreamEvent::TextDelta {
+                index: 0,
+                delta: "d\u{1f600}".to_owned(),
+            },
+            StreamEvent::Usage(Usage::default()),
+        ] {
+            events.push(Event::MessageUpdate {
+                usage: Box::default(),
+                event,
+            });
+        }
+        for event in events {
+            assert_eq!(
+                event.to_line(),
+                event.to_wire().map(|record| record.to_string()),
+                "{event:?}"
+            );
+        }
     }
 }

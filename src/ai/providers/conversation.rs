@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::Call;
-use crate::ai::message::{AssistantMessage, Block, Message, StopReason};
+use crate::ai::message::{AssistantMessage, Block, Message, StopReason, ToolDeclaration};
 use crate::ai::model::Model;
 use crate::ai::transcript;
 
@@ -69,12 +69,34 @@ impl Serialize for Conversation {
     }
 }
 
+/// What all system messages of a conversation lead to.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    systems: Vec<Arc<Message>>,
+    /// The whole system prompt.
+    pub(crate) prompt: String,
+    /// Tools on offer.
+    pub(crate) tools: Vec<ToolDeclaration>,
+}
+
+/// The tools as a wire API writes them.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    /// The JSON text.
+    pub(crate) json: Box<RawValue>,
+    /// Whether arguments of some tool are sampled strictly.
+    pub(crate) strict: bool,
+}
+
 /// What earlier requests of a session were converted to.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     model: Option<Arc<Model>>,
     variant: String,
     parts: Vec<Part>,
+    offer: Option<Arc<Offer>>,
+    /// The tools of an offer and of what they depend on beside it.
+    tools: Option<(Arc<Offer>, String, Arc<Tools>)>,
     /// Convert everything as one part, to compare with.
     #[cfg(test)]
     is_uncut: bool,
@@ -129,6 +151,56 @@ impl Part {
 }
 
 impl Call {
+    /// Returns the system prompt and the tools on offer.
+    pub(crate) fn offer(&self) -> Arc<Offer> {
+        let is_system = |message: &&Arc<Message>| matches!(***message, Message::System(_));
+        let systems = self.messages.iter().filter(is_system);
+        let mut kept = self.kept.lock();
+        if let Some(offer) = &kept.offer
+            && systems.clone().count() == offer.systems.len()
+            && systems
+                .clone()
+                .zip(&offer.systems)
+                .all(|(one, other)| Arc::ptr_eq(one, other))
+        {
+            return Arc::clone(offer);
+        }
+        let system = transcript::system::replay(systems.clone().map(|message| &**message));
+        let system = system.unwrap_or_default();
+        let offer = Offer {
+            systems: systems.cloned().collect(),
+            prompt: transcript::system::rendered(&system),
+            tools: system.tools_added.unwrap_or_default(),
+        };
+        Arc::clone(kept.offer.insert(Arc::new(offer)))
+    }
+
+    /// Returns the tools of an offer as `write` writes them (with whether some are strict). `variant` says what that depends
+    /// on beside offer and model.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(crate) fn tools(
+        &self,
+        offer: &Arc<Offer>,
+        variant: String,
+        write: &dyn Fn(&[ToolDeclaration]) -> Result<(Value, bool), String>,
+    ) -> Result<Arc<Tools>, String> {
+        let mut kept = self.kept.lock();
+        kept.keep_model(self);
+        if let Some((of, how, tools)) = &kept.tools
+            && Arc::ptr_eq(of, offer)
+            && *how == variant
+        {
+            return Ok(Arc::clone(tools));
+        }
+        let (value, strict) = write(&offer.tools)?;
+        let json = to_raw_value(&value).map_err(|error| error.to_string())?;
+        let tools = Arc::new(Tools { json, strict });
+        kept.tools = Some((Arc::clone(offer), variant, Arc::clone(&tools)));
+        Ok(tools)
+    }
+
     /// Converts the conversation, as far as it was not converted for an earlier request.
     ///
     /// # Errors
@@ -139,7 +211,11 @@ impl Call {
 
     fn convert(&self, rules: &Rules) -> Result<Conversation, serde_json::Error> {
         let mut kept = self.kept.lock();
-        kept.prepare_for(self, rules);
+        kept.keep_model(self);
+        if kept.variant != rules.variant {
+            kept.parts.clear();
+            kept.variant.clone_from(&rules.variant);
+        }
         let mut out = Conversation::default();
         let (mut start, mut count) = (0, 0);
         for messages in kept.cut(&self.messages) {
@@ -184,17 +260,14 @@ impl Kept {
         parts(messages).collect()
     }
 
-    /// Forgets everything that was converted for another model or in another way.
-    fn prepare_for(&mut self, call: &Call, rules: &Rules) {
-        let same = self
-            .model
-            .as_ref()
-            .is_some_and(|model| Arc::ptr_eq(model, &call.model) || *model == call.model);
-        if !same || self.variant != rules.variant {
+    /// Forgets everything that was converted for another model.
+    fn keep_model(&mut self, call: &Call) {
+        let same = |model: &Arc<Model>| Arc::ptr_eq(model, &call.model) || *model == call.model;
+        if !self.model.as_ref().is_some_and(same) {
             self.parts.clear();
+            self.tools = None;
         }
         self.model = Some(Arc::clone(&call.model));
-        self.variant.clone_from(&rules.variant);
     }
 }
 

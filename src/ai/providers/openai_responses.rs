@@ -54,10 +54,10 @@ fn grammar_arguments(call: &Call) -> HashMap<String, String> {
     if !call.flag("supportsOpenAIGrammarTools", false) {
         return HashMap::new();
     }
-    let (_, tools) = call.system();
+    let offer = call.offer();
     let pair = |tool: &crate::ai::message::ToolDeclaration| {
         body::grammar(tool)?;
         Some((tool.name.clone(), body::grammar_property(tool)?))
     };
-    tools.iter().filter_map(pair).collect()
+    offer.tools.iter().filter_map(pair).collect()
 }

@@ -1,9 +1,12 @@
 //! The one path to the disk: merge, record, write, tell.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::records::{CommitRecord, KeptChange, KeptResult, content_name};
+use super::super::records::{
+    Checkpoints, CommitRecord, KeptChange, KeptResult, Records, content_name,
+};
 use super::super::report::{Settled, Settlement, stale_text};
 use super::super::{DetailsFn, HunkState, ProposalState, ReviewEvent, ReviewMode};
 use super::Shared;
@@ -206,9 +209,6 @@ impl Driver {
             )));
         }
         let prepared = self.prepare(key).await?;
-        self.shared
-            .keep(&prepared.commit.base, self.recorded(&prepared.record))
-            .await;
         crate::files::moment("record-stored");
         let attempt = Attempt {
             before: prepared.commit.base.clone(),
@@ -241,7 +241,7 @@ impl Driver {
     }
 
     /// What is to be written, and the record of it. What the model is told if all goes well is written down before the
-    /// write, because the program may not live to say it.
+    /// write, because the program may not live to say it; so is the text from before.
     async fn prepare(&self, key: &Path) -> Result<Prepared, End> {
         let (facts, commit) = self
             .look(|entry| {
@@ -257,7 +257,8 @@ impl Driver {
                 Some((Facts::of(&self.shared, entry)?, commit))
             })?
             .ok_or(End::Cancelled)?;
-        blocking(move || {
+        let (keeper, is_call) = (self.shared.keeper(), self.is_call());
+        let (prepared, kept) = blocking(move || {
             let output = facts.output(&commit.target, &commit.target);
             let record = CommitRecord {
                 session: facts.session.clone(),
@@ -275,19 +276,23 @@ impl Driver {
                     .unwrap_or_default(),
                 result: KeptResult::of(&output),
             };
-            Prepared {
+            let kept = keeper.keep(&commit.base, is_call.then_some(&record));
+            let prepared = Prepared {
                 facts,
                 commit,
                 record,
                 output,
-            }
+            };
+            (prepared, kept)
         })
-        .await
+        .await?;
+        self.shared.log_trouble(Ok(kept));
+        Ok(prepared)
     }
 
-    /// The record of a call's change; what a person restores has no call that could be left unanswered.
-    fn recorded(&self, record: &CommitRecord) -> Option<CommitRecord> {
-        (self.by == "agent").then(|| record.clone())
+    /// Whether a call waits for a result; what a person restores has none that could be left unanswered.
+    fn is_call(&self) -> bool {
+        self.by == "agent"
     }
 
     async fn written(&self, done: Attempt, on_disk: Arc<[u8]>) -> Result<Step, End> {
@@ -317,9 +322,7 @@ impl Driver {
             entry.notice = None;
             entry.real_path.clone()
         })?;
-        self.shared
-            .store(record.clone(), self.recorded(&record), text)
-            .await;
+        self.shared.store(record, self.is_call(), text).await;
         crate::files::moment("record-done");
         self.shared
             .state
@@ -375,43 +378,52 @@ impl Driver {
     }
 }
 
-impl Shared {
-    /// Keeps the text from before a write and the record of it. Trouble is logged and does not stop the write: a state
-    /// folder that cannot be written must not make every change impossible.
-    async fn keep(&self, before: &FileState, record: Option<CommitRecord>) {
-        let (checkpoints, records) = (self.checkpoints.clone(), self.records.clone());
-        let bytes = Arc::clone(&before.bytes);
-        let kept = tokio::task::spawn_blocking(move || {
-            if let Some(checkpoints) = checkpoints {
-                checkpoints.keep(&bytes)?;
-            }
-            match (records, record) {
-                (Some(records), Some(record)) => records.write(&record),
-                _ => Ok(()),
-            }
-        });
-        self.log_trouble(kept.await);
+/// Where texts and records are kept, taken out of the gate for a blocking thread.
+struct Keeper {
+    checkpoints: Option<Checkpoints>,
+    records: Option<Records>,
+}
+
+impl Keeper {
+    /// Keeps the text from before a write and the record of it. Trouble does not stop the write: a state folder that cannot
+    /// be written must not make every change impossible.
+    fn keep(&self, before: &FileState, record: Option<&CommitRecord>) -> io::Result<()> {
+        let text = self.checkpoints.as_ref();
+        let text = text.map_or(Ok(()), |it| it.keep(&before.bytes).map(drop));
+        let record = self.records.as_ref().zip(record);
+        record.map_or(Ok(()), |(it, record)| it.write(record))?;
+        text
     }
 
     /// Marks the record as done and notes the change for later.
-    async fn store(&self, done: CommitRecord, record: Option<CommitRecord>, text: Arc<[u8]>) {
-        let (checkpoints, records) = (self.checkpoints.clone(), self.records.clone());
-        let stored = tokio::task::spawn_blocking(move || {
-            if let (Some(records), Some(record)) = (records, record) {
-                records.write(&record)?;
-            }
-            let change = KeptChange {
-                call_id: done.call_id,
-                path_given: done.path_given,
-                path: done.path,
-                before: done.before,
-                // With what hooks made of it: all of that is taken back together.
-                after: done.done.unwrap_or(done.after),
-            };
-            checkpoints.map_or(Ok(()), |checkpoints| {
-                checkpoints.note(&done.session, &change, &text)
-            })
-        });
+    fn store(&self, done: CommitRecord, is_call: bool, text: &[u8]) -> io::Result<()> {
+        if let (Some(records), true) = (&self.records, is_call) {
+            records.mark_done(&done)?;
+        }
+        let change = KeptChange {
+            call_id: done.call_id,
+            path_given: done.path_given,
+            path: done.path,
+            before: done.before,
+            // With what hooks made of it: all of that is taken back together.
+            after: done.done.unwrap_or(done.after),
+        };
+        let checkpoints = self.checkpoints.as_ref();
+        checkpoints.map_or(Ok(()), |it| it.note(&done.session, &change, text))
+    }
+}
+
+impl Shared {
+    fn keeper(&self) -> Keeper {
+        Keeper {
+            checkpoints: self.checkpoints.clone(),
+            records: self.records.clone(),
+        }
+    }
+
+    async fn store(&self, done: CommitRecord, is_call: bool, text: Arc<[u8]>) {
+        let keeper = self.keeper();
+        let stored = tokio::task::spawn_blocking(move || keeper.store(done, is_call, &text));
         self.log_trouble(stored.await);
     }
 
@@ -426,11 +438,11 @@ impl Shared {
     }
 
     /// Logs each trouble; the person is told once, because what they rely on to go back is not kept.
-    fn log_trouble(&self, outcome: Result<std::io::Result<()>, tokio::task::JoinError>) {
+    fn log_trouble(&self, outcome: Result<io::Result<()>, tokio::task::JoinError>) {
         let error = match outcome {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error,
-            Err(error) => std::io::Error::other(error),
+            Err(error) => io::Error::other(error),
         };
         tracing::error!(%error, "the state folder cannot be written");
         let mut state = self.state.lock();

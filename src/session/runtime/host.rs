@@ -15,9 +15,7 @@ use crate::agent::{
     Queue, RunEvent, RunHost, SessionFacts, Tool, TurnDecision,
 };
 use crate::ai::provider::Partial;
-use crate::ai::{
-    Content, Message, Request, RequestOptions, StopReason, SystemMessage, ToolDeclaration,
-};
+use crate::ai::{Content, Message, Request, RequestOptions, StopReason, SystemMessage};
 use crate::extensions::Boundary;
 use crate::files::moment;
 use crate::session::projection::{Context, llm, system};
@@ -289,13 +287,9 @@ impl RunHost for Host {
         self.core.active_tools()
     }
 
-    fn declared(&self) -> Vec<ToolDeclaration> {
-        self.core.with(|state| {
-            let system = state.session.context().system();
-            system
-                .and_then(|system| system.tools_added)
-                .unwrap_or_default()
-        })
+    fn declared(&self) -> Option<Arc<SystemMessage>> {
+        self.core
+            .with(|state| state.session.context().system().cloned())
     }
 
     fn person_reviews(&self) -> bool {

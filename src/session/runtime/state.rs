@@ -254,9 +254,12 @@ impl State {
 
     /// Brings the selection of tools in line with what the branch declares; a branch without declarations keeps it.
     pub(super) fn restore_tools(&mut self) {
-        let system = self.session.context().system();
-        if let Some(tools) = system.and_then(|system| system.tools_added) {
-            self.active_tools = Some(tools.into_iter().map(|tool| tool.name).collect());
+        let context = self.session.context();
+        if let Some(tools) = context
+            .system()
+            .and_then(|system| system.tools_added.as_ref())
+        {
+            self.active_tools = Some(tools.iter().map(|tool| tool.name.clone()).collect());
         }
     }
 

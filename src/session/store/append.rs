@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::disk::Look;
 use super::{Disk, NONE, Place, Session, StoreError, StoreNotice};
-use crate::ai::{Content, Message, Usage};
+use crate::ai::{Content, Message, SystemMessage, Usage};
 use crate::entry::{Entry, EntryId, Kind, Role, iso_time, json};
 use crate::session::projection::{Entries, Pos};
 use crate::session::store::migrate::fresh_id;
@@ -96,7 +96,8 @@ impl Session {
         compaction: CompactionEntry,
     ) -> Result<EntryId, StoreError> {
         let now = self.stamps.now_ms();
-        let system = self.context().system().map(|mut message| {
+        let system = self.context().system().map(|message| {
+            let mut message = SystemMessage::clone(message);
             message.timestamp = now;
             Message::System(message).to_value()
         });

@@ -38,9 +38,9 @@ fn tree(session: &Session) -> Value {
 }
 
 fn observed(session: &Session, path: &[Pos], context: &Context) -> Value {
-    let system = context
-        .system()
-        .map_or(Value::Null, |message| Message::System(message).to_value());
+    let system = context.system().map_or(Value::Null, |message| {
+        Message::System((**message).clone()).to_value()
+    });
     let estimate = context.estimate();
     let projection = context.items().iter();
     json!({

@@ -20,7 +20,7 @@ const IMAGE_BELOW: &str = "(image attached after the tool results)";
 
 /// Builds the request.
 pub(super) fn build(call: &Call) -> Result<Body, String> {
-    let (system, offered) = call.system();
+    let offer = call.offer();
     let marker = cache_marker(call);
     let mark_end =
         |elements: &mut [Value]| marker.as_ref().is_some_and(|it| mark_last(elements, it));
@@ -32,30 +32,32 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
     })?;
     let thinks = call.thinks();
     let adaptive = call.flag("forceAdaptiveThinking", false);
-    let (max_tokens, budget) = room(call, &offered, thinks && !adaptive);
+    let (max_tokens, budget) = room(call, &offer.tools, thinks && !adaptive);
     let mut out = Map::new();
     out.insert("model".into(), call.model.id.as_str().into());
     out.insert("messages".into(), Value::Null);
     out.insert("max_tokens".into(), max_tokens.into());
     out.insert("stream".into(), true.into());
-    if !system.is_empty() {
-        let mut block = json!({"type": "text", "text": system});
+    if !offer.prompt.is_empty() {
+        let mut block = json!({"type": "text", "text": offer.prompt});
         mark(&mut block, marker.as_ref());
         out.insert("system".into(), json!([block]));
     }
-    let mut tools = offered
-        .iter()
-        .map(|tool| tool_json(call, tool))
-        .collect::<Result<Vec<Value>, String>>()?;
-    if let (Some(last), true) = (
-        tools.last_mut(),
-        call.flag("supportsCacheControlOnTools", true),
-    ) {
-        mark(last, marker.as_ref());
-    }
-    let has_tools = !tools.is_empty();
+    let variant = format!("{} {marker:?}", call.plain_tools);
+    let tools = call.tools(&offer, variant, &|tools| {
+        let tools = tools.iter().map(|tool| tool_json(call, tool));
+        let mut tools = tools.collect::<Result<Vec<Value>, String>>()?;
+        if let (Some(last), true) = (
+            tools.last_mut(),
+            call.flag("supportsCacheControlOnTools", true),
+        ) {
+            mark(last, marker.as_ref());
+        }
+        Ok((tools.into(), false))
+    })?;
+    let has_tools = !offer.tools.is_empty();
     if has_tools {
-        out.insert("tools".into(), tools.into());
+        out.insert("tools".into(), Value::Null);
     }
     thinking_fields(call, thinks, adaptive, budget, &mut out);
     if let (Some(temperature), false, true) = (
@@ -89,6 +91,7 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         json: out,
         member: "messages",
         conversation,
+        tools: Some(tools),
     })
 }
 

@@ -49,7 +49,7 @@ fn bare_id(id: &str) -> String {
 /// Builds the request.
 pub(super) fn build(call: &Call) -> Result<Body, String> {
     let family = Family::of(&call.model);
-    let (system, offered) = call.system();
+    let offer = call.offer();
     let conversation = call.conversation(&Rules {
         rename: &|id, _| {
             if family.ids {
@@ -62,23 +62,23 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         mark: None,
         variant: String::new(),
     })?;
-    let mut strict = false;
-    let declarations = offered
-        .iter()
-        .map(|tool| tool_json(call, &family, tool, &mut strict))
-        .collect::<Result<Vec<Value>, String>>()?;
+    let tools = call.tools(&offer, String::new(), &|tools| {
+        let mut strict = false;
+        let tools = tools
+            .iter()
+            .map(|tool| tool_json(call, &family, tool, &mut strict))
+            .collect::<Result<Vec<Value>, String>>()?;
+        Ok((json!([{"functionDeclarations": tools}]), strict))
+    })?;
     let mut out = Map::new();
     out.insert("contents".into(), Value::Null);
-    if !system.is_empty() {
-        let system = json!({"parts": [{"text": system}], "role": "user"});
+    if !offer.prompt.is_empty() {
+        let system = json!({"parts": [{"text": offer.prompt}], "role": "user"});
         out.insert("systemInstruction".into(), system);
     }
-    if !declarations.is_empty() {
-        out.insert(
-            "tools".into(),
-            json!([{"functionDeclarations": declarations}]),
-        );
-        if let Some(mode) = mode(call, strict) {
+    if !offer.tools.is_empty() {
+        out.insert("tools".into(), Value::Null);
+        if let Some(mode) = mode(call, tools.strict) {
             out.insert(
                 "toolConfig".into(),
                 json!({"functionCallingConfig": {"mode": mode}}),
@@ -89,7 +89,10 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
     if let Some(temperature) = call.options.temperature {
         config.insert("temperature".into(), temperature.into());
     }
-    config.insert("maxOutputTokens".into(), call.max_tokens(&offered).into());
+    config.insert(
+        "maxOutputTokens".into(),
+        call.max_tokens(&offer.tools).into(),
+    );
     if let Some(thinking) = thinking_config(call, &family) {
         config.insert("thinkingConfig".into(), thinking);
     }
@@ -101,6 +104,7 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         json: out,
         member: "contents",
         conversation,
+        tools: Some(tools),
     })
 }
 

@@ -23,8 +23,8 @@ const IMAGES_FOLLOW: &str = "Images returned by the tool calls above:";
 pub(crate) fn build(call: &Call) -> Result<Body, String> {
     let compat = Compat::of(call);
     let provider = &call.model.provider;
-    let (system, offered) = call.system();
-    let max_tokens = call.max_tokens(&offered);
+    let offer = call.offer();
+    let max_tokens = call.max_tokens(&offer.tools);
     let long = call.retention == Retention::Long;
     let marker = (compat.anthropic_cache && call.retention != Retention::None)
         .then(|| cache_marker(long && compat.long_retention));
@@ -35,27 +35,29 @@ pub(crate) fn build(call: &Call) -> Result<Body, String> {
         mark: marker.as_ref().map(|_| &mark as Mark<'_>),
         variant: String::new(),
     })?;
-    if let Some(mut lead) = system_json(call, &compat, &system) {
+    if let Some(mut lead) = system_json(call, &compat, &offer.prompt) {
         if let Some(marker) = &marker {
             mark_text(&mut lead, marker);
         }
         conversation.lead(&lead)?;
     }
-    let mut tools = offered
-        .iter()
-        .map(|tool| tool_json(tool, &compat, call))
-        .collect::<Result<Vec<Value>, String>>()?;
-    let last_tool = tools.last_mut().and_then(Value::as_object_mut);
-    if let (Some(marker), Some(tool)) = (&marker, last_tool) {
-        tool.insert("cache_control".into(), marker.clone());
-    }
+    let variant = marker.as_ref().map(Value::to_string).unwrap_or_default();
+    let tools = call.tools(&offer, variant, &|tools| {
+        let tools = tools.iter().map(|tool| tool_json(tool, &compat, call));
+        let mut tools = tools.collect::<Result<Vec<Value>, String>>()?;
+        let last = tools.last_mut().and_then(Value::as_object_mut);
+        if let (Some(marker), Some(tool)) = (&marker, last) {
+            tool.insert("cache_control".into(), marker.clone());
+        }
+        Ok((tools.into(), false))
+    })?;
     let mut out = Map::new();
     out.insert("model".into(), call.model.id.as_str().into());
     out.insert("messages".into(), Value::Null);
     answer_fields(call, &compat, max_tokens, &mut out);
-    if !tools.is_empty() || (compat.tools_with_history && conversation.has_tools) {
-        out.insert("tools".into(), tools.into());
-        if call.flag("zaiToolStream", false) && !offered.is_empty() {
+    if !offer.tools.is_empty() || (compat.tools_with_history && conversation.has_tools) {
+        out.insert("tools".into(), Value::Null);
+        if call.flag("zaiToolStream", false) && !offer.tools.is_empty() {
             out.insert("tool_stream".into(), true.into());
         }
     }
@@ -72,6 +74,7 @@ pub(crate) fn build(call: &Call) -> Result<Body, String> {
         json: out,
         member: "messages",
         conversation,
+        tools: Some(tools),
     })
 }
 

@@ -20,12 +20,12 @@ const LEAST_OUTPUT: u64 = 16;
 /// Builds the request.
 pub(super) fn build(call: &Call) -> Result<Body, String> {
     let model = &call.model;
-    let (system, offered) = call.system();
-    let tools = offered
-        .iter()
-        .map(|tool| tool_json(call, tool))
-        .collect::<Result<Vec<Value>, String>>()?;
-    let grammars = grammar_names(call, &offered);
+    let offer = call.offer();
+    let tools = call.tools(&offer, String::new(), &|tools| {
+        let tools = tools.iter().map(|tool| tool_json(call, tool));
+        Ok((tools.collect::<Result<Value, String>>()?, false))
+    })?;
+    let grammars = grammar_names(call, &offer.tools);
     let mut conversation = call.conversation(&Rules {
         rename: &|id, answer| {
             let foreign = answer.provider != model.provider || answer.api != model.api;
@@ -35,10 +35,10 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         mark: None,
         variant: grammars.iter().copied().collect::<Vec<&str>>().join("\n"),
     })?;
-    if !system.is_empty() {
+    if !offer.prompt.is_empty() {
         let developer = model.reasoning && call.flag("supportsDeveloperRole", true);
         let role = if developer { "developer" } else { "system" };
-        let lead = json!({"role": role, "content": system});
+        let lead = json!({"role": role, "content": offer.prompt});
         conversation.lead(&lead)?;
     }
     let mut out = Map::new();
@@ -47,14 +47,14 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
     out.insert("stream".into(), true.into());
     out.insert("store".into(), false.into());
     if call.flag("supportsMaxOutputTokens", true) {
-        let limit = call.max_tokens(&offered).max(LEAST_OUTPUT);
+        let limit = call.max_tokens(&offer.tools).max(LEAST_OUTPUT);
         out.insert("max_output_tokens".into(), limit.into());
     }
     if let Some(temperature) = call.options.temperature {
         out.insert("temperature".into(), temperature.into());
     }
-    if !tools.is_empty() {
-        out.insert("tools".into(), tools.into());
+    if !offer.tools.is_empty() {
+        out.insert("tools".into(), Value::Null);
     }
     if let Some(choice) = &call.options.tool_choice {
         out.insert("tool_choice".into(), choice.clone());
@@ -71,6 +71,7 @@ pub(super) fn build(call: &Call) -> Result<Body, String> {
         json: out,
         member: "input",
         conversation,
+        tools: Some(tools),
     })
 }
 
