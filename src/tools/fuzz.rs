@@ -2,6 +2,8 @@
 //!
 //! `fuzz/` calls these with coverage guidance; the tests below call them with random bytes (`doc/fuzzing.md`).
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
 mod change;
@@ -89,18 +91,17 @@ pub fn arguments(data: &[u8]) {
         return;
     };
     let value = Value::Object(map);
-    let check = ArgumentCheck::default();
     for tool in tools() {
         let prepared = match tool.name {
             "edit" => edit_tool::prepare(value.clone()),
             _ => value.clone(),
         };
-        if let Some(accepted) = coerced_once(&check, tool.name, tool.schema, prepared) {
+        if let Some(accepted) = coerced_once(tool.name, tool.schema, prepared) {
             (tool.decode)(accepted).unwrap_or_else(|error| unreadable(tool.name, &error));
         }
     }
     for (name, schema) in [("nested", NESTED), ("either", EITHER)] {
-        coerced_once(&check, name, schema, value.clone());
+        coerced_once(name, schema, value.clone());
     }
 }
 
@@ -113,14 +114,16 @@ fn unreadable(tool: &str, error: &ToolError) {
 }
 
 /// Returns what the schema accepts; a second pass must change nothing.
-fn coerced_once(check: &ArgumentCheck, name: &str, schema: &str, value: Value) -> Option<Value> {
+fn coerced_once(name: &str, schema: &str, value: Value) -> Option<Value> {
+    // Schemas are compiled once, or little else would be done.
+    static CHECK: LazyLock<ArgumentCheck> = LazyLock::new(ArgumentCheck::default);
     let declaration = ToolDeclaration {
         name: name.to_owned(),
         parameters: serde_json::from_str(schema).unwrap_or_else(|_| json!({})),
         ..ToolDeclaration::default()
     };
-    let once = check.check(&declaration, value.clone(), &value).ok()?;
-    let twice = check.check(&declaration, once.clone(), &value);
+    let once = CHECK.check(&declaration, value.clone(), &value).ok()?;
+    let twice = CHECK.check(&declaration, once.clone(), &value);
     assert_eq!(twice.ok().as_ref(), Some(&once));
     Some(once)
 }

@@ -142,6 +142,14 @@ local function command_on_row(name)
   end)
 end
 
+---@param what 'toggle'|'replace'
+---@return fun()
+local function in_context(what)
+  return on_row(function(view, row)
+    require('pi.tree.context')[what](view, row)
+  end)
+end
+
 ---@type { [1]: string, [2]: function, [3]: string }[]
 M.keys = {
   { '<CR>', leap('ask'), 'go on from here' },
@@ -170,6 +178,8 @@ M.keys = {
     end),
     'compare files of now with those at this point',
   },
+  { 'x', in_context('toggle'), 'leave this out for the model, or take that back' },
+  { 'e', in_context('replace'), 'change what the model reads of this' },
   { 'f', command_on_row('fork'), 'new session from this message of yours' },
   {
     'c',

@@ -219,7 +219,7 @@ const LOOKS: &[(&str, &str, &str)] = &[
         "line('$') == 2 && search('base', 'n') > 0",
     ),
     ("5", "answer one", "search('label', 'n') > 0"),
-    ("1", "answer one", "search('bash: ls', 'n') > 0"),
+    ("1", "answer one", "getline(1) =~ ' default '"),
     ("F", "answer one", "search('bash: ls', 'n') == 0"),
     ("<C-o>", "answer one", "search('answer one', 'n') == 0"),
     ("1", "first question", "search('bash: ls', 'n') > 0"),
@@ -389,7 +389,10 @@ async fn every_key_of_the_tree_does_what_it_says() {
             json!(null),
         )
         .await;
-    let others = ["gs", "L", "T", "n", "D", "r", "s", "S", "<CR>", "f", "c"];
+    // `x` and `e` change what a model reads: the test below asks one.
+    let others = [
+        "gs", "L", "T", "n", "D", "r", "s", "S", "<CR>", "f", "c", "x", "e",
+    ];
     for key in known.as_array().unwrap() {
         let key = key.as_str().unwrap();
         assert!(
@@ -584,4 +587,48 @@ async fn a_very_long_session_is_one_page_at_a_time() {
         .filter_map(|it| it.as_u64())
         .sum();
     assert!(sent <= 2_000, "{pages}");
+}
+
+#[tokio::test]
+async fn an_entry_is_left_out_replaced_and_taken_back_for_the_model() {
+    let model = Model::start(vec![
+        say("answer one"),
+        say("answer two"),
+        say("answer three"),
+        say("answer four"),
+    ])
+    .await;
+    let nv = model.nvim(Options::default()).await;
+    nv.attach(120, 40).await;
+    nv.lua(SELECT, json!(null)).await;
+    ask(&nv, "first question", "answer one").await;
+    let read = |number: usize| model.requests()[number]["messages"].to_string();
+    nv.command("Pi tree").await;
+    nv.wait("&filetype == 'pi-tree' && search('answer one', 'wc') > 0")
+        .await;
+    nv.keys("x").await;
+    nv.wait("search('(left out) assistant: answer one', 'wc') > 0")
+        .await;
+    ask(&nv, "second question", "answer two").await;
+    assert!(!read(1).contains("answer one") && read(1).contains("first question"));
+    nv.command("Pi tree").await;
+    nv.wait("&filetype == 'pi-tree' && search('(left out) assistant: answer one', 'wc') > 0")
+        .await;
+    nv.keys("e").await;
+    nv.wait("bufname() =~ 'pi://reads/' && getline(1) == 'answer one'")
+        .await;
+    nv.keys("ccsomething else<Esc>").await;
+    nv.command("write").await;
+    nv.wait("!&modified").await;
+    nv.command("close").await;
+    ask(&nv, "third question", "answer three").await;
+    assert!(read(2).contains("something else") && !read(2).contains("answer one"));
+    nv.command("Pi tree").await;
+    nv.wait("&filetype == 'pi-tree' && search('(replaced) assistant: answer one', 'wc') > 0")
+        .await;
+    nv.keys("x").await;
+    nv.wait("search('^[^(]*assistant: answer one', 'wc') > 0")
+        .await;
+    ask(&nv, "fourth question", "answer four").await;
+    assert!(read(3).contains("answer one") && !read(3).contains("something else"));
 }
