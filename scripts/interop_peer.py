@@ -40,16 +40,18 @@ class Model(BaseHTTPRequestHandler):
     """A chat-completions server: a tool call for `write a file` where there are tools, else words."""
     protocol_version = "HTTP/1.1"
 
-    def arguments(self) -> dict:
-        return {"path": "made.txt", "content": "made\n"}
+    def wanted_call(self, text: str) -> tuple[str, dict] | None:
+        """The tool and its arguments for a prompt; None for words."""
+        return ("write", {"path": "made.txt", "content": "made\n"}) if "write a file" in text else None
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         last = body["messages"][-1]
         text = last["content"] if isinstance(last.get("content"), str) else json.dumps(last.get("content"))
-        if last["role"] == "user" and "write a file" in text and body.get("tools"):
+        wanted = self.wanted_call(text) if last["role"] == "user" and body.get("tools") else None
+        if wanted:
             call = {"index": 0, "id": f"call_{len(body['messages'])}", "type": "function",
-                    "function": {"name": "write", "arguments": json.dumps(self.arguments())}}
+                    "function": {"name": wanted[0], "arguments": json.dumps(wanted[1])}}
             deltas, reason = [{"tool_calls": [call]}], "tool_calls"
         else:
             deltas, reason = [{"content": word} for word in ("So ", "it ", f"is, {len(body['messages'])}.")], "stop"

@@ -37,6 +37,8 @@ pub enum ChangeTool {
     Edit,
     /// A whole file.
     Write,
+    /// A command that changed the file by itself; never proposed, only listed afterwards.
+    Bash,
 }
 
 /// What a tool wants to do to one file. The target is computed only at the head of the queue.

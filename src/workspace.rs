@@ -101,6 +101,11 @@ pub trait Workspace: Send + Sync + 'static {
     /// Returns all unsaved buffers that have a file, by real path; searches look here before the disk.
     fn all_unsaved(&self) -> BoxFuture<'_, Vec<(PathBuf, Arc<[u8]>)>>;
 
+    /// Returns the real paths of files that an editor has loaded.
+    fn loaded(&self) -> BoxFuture<'_, Vec<PathBuf>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
     /// Writes. Never given up half way: when the future ends the outcome is final. Parent folders are created.
     fn commit(&self, commit: Commit) -> BoxFuture<'_, CommitOutcome>;
 }

@@ -89,15 +89,15 @@ local function ended(code)
   rpc.connect(nil, reason)
   settle(reason)
   require('pi.session').gone(reason)
-  if package.loaded['pi.review'] then
-    require('pi.review').lost()
-  end
+  local lost = package.loaded['pi.review'] and require('pi.review').lost() or 0
   events.fire('PiExit', { code = code })
   for _, callback in ipairs(after) do
     M.start(callback)
   end
   if not told and known then
-    notice.say(reason .. '; `:Pi restart` goes on, drafts are kept', 'error')
+    local kept = lost == 0 and 'drafts are kept'
+      or ('%d hunk%s not applied: `:Pi log`'):format(lost, lost == 1 and '' or 's')
+    notice.say(('%s; `:Pi restart` goes on, %s'):format(reason, kept), 'error')
   end
 end
 

@@ -61,27 +61,37 @@ function M.summary(question)
   return 'asks: ' .. text.cut(text.printable((question.title or ''):gsub('%s+', ' ')), 60)
 end
 
+---The part of a line that has room, cut between words where that is possible.
+---@param line string
+---@param room integer
+---@param words boolean
+---@return string
+local function part_of(line, room, words)
+  local part = vim.fn.strcharpart(line, 0, room)
+  local shorter = words and #part < #line and part:match('^(.*%s)%S*$')
+  return shorter and vim.trim(shorter) ~= '' and shorter or part
+end
+
 ---Adds a text, broken at the width.
 ---@param lines string[]
 ---@param given string
 ---@param width integer
 ---@param first string before the first line
----@param most integer
----@return integer left_out
-local function add_wrapped(lines, given, width, first, most)
+---@param words boolean whether lines are broken between words
+local function add_wrapped(lines, given, width, first, words)
   local all = vim.split(given, '\n')
   for i, line in ipairs(all) do
-    if i > most then
-      return #all - most
+    if i > 12 then
+      lines[#lines + 1] = (' %d more lines: :Pi attention print'):format(#all - 12)
+      return
     end
     line = text.printable(line)
     repeat
-      local part = vim.fn.strcharpart(line, 0, width - 4)
-      lines[#lines + 1] = (i == 1 and #lines == 0 and first or (' '):rep(#first)) .. part
+      local part = part_of(line, width - 4, words)
+      lines[#lines + 1] = (#lines == 0 and first or (' '):rep(#first)) .. part
       line = line:sub(#part + 1)
     until line == ''
   end
-  return 0
 end
 
 ---@param question pi.question.Question
@@ -91,15 +101,9 @@ end
 local function lines_of(question, width)
   local lines = {} ---@type string[]
   if question.kind == 'bash' then
-    local out = add_wrapped(lines, question.command or '', width, ' $ ', 12)
-    if out > 0 then
-      lines[#lines + 1] = (' %d more lines: :Pi attention print'):format(out)
-    end
+    add_wrapped(lines, question.command or '', width, ' $ ', false)
   elseif question.message and question.message ~= '' then
-    local out = add_wrapped(lines, question.message, width, ' ', 12)
-    if out > 0 then
-      lines[#lines + 1] = (' %d more lines: :Pi attention print'):format(out)
-    end
+    add_wrapped(lines, question.message, width, ' ', true)
   end
   local head = #lines
   if head > 0 then
@@ -130,12 +134,13 @@ end
 ---@param buf integer
 ---@param lines string[]
 ---@param head integer
-local function paint(buf, lines, head)
+---@param group string
+local function paint(buf, lines, head, group)
   vim.bo[buf].modifiable = true
   api.nvim_buf_set_lines(buf, 0, -1, false, lines)
   vim.bo[buf].modifiable = false
   for row, line in ipairs(lines) do
-    local mark = { end_col = #line, hl_group = 'PiApprovalCommand' }
+    local mark = { end_col = #line, hl_group = group }
     if row > head and line ~= '' then
       mark = { end_col = 2, hl_group = 'PiReviewKey' }
     end
@@ -312,13 +317,13 @@ function M.show(question, guarded, footer, handlers)
   local buf = api.nvim_create_buf(false, true)
   vim.bo[buf].bufhidden, vim.bo[buf].filetype = 'wipe', 'pi-question'
   vim.b[buf].pi = { kind = 'question', session = question.session }
-  local height = question.kind == 'editor' and 8 or 1
+  local height, first = question.kind == 'editor' and 8 or 1, 1
   if M.is_text(question) then
     define_text(question, buf, handlers)
   else
     local lines, head = lines_of(question, width)
-    height = #lines
-    paint(buf, lines, head)
+    height, first = #lines, head > 0 and head + 2 or 1
+    paint(buf, lines, head, question.kind == 'bash' and 'PiApprovalCommand' or 'Normal')
     define_keys(question, buf, handlers, head)
   end
   local back = api.nvim_get_current_win()
@@ -343,6 +348,8 @@ function M.show(question, guarded, footer, handlers)
   vim.wo[win][0].winhighlight = 'FloatBorder:PiApprovalBorder'
   if M.is_text(question) then
     vim.cmd('startinsert!')
+  elseif question.options then
+    api.nvim_win_set_cursor(win, { first, 1 })
   end
   return {
     win = win,

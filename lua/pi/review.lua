@@ -380,11 +380,14 @@ local function log_not_applied(proposal)
 end
 
 ---Core is gone: everything leaves the screen, and what was not applied is listed once in the log.
+---@return integer hunks that were not applied
 function M.lost()
   local dropped = state.clear()
+  local count = 0
   for _, proposal in ipairs(dropped) do
     if not state.is_written(proposal) then
       log_not_applied(proposal)
+      count = count + #proposal.hunks
     end
     proposal.state = 'cancelled'
     split.gone(proposal.id)
@@ -393,6 +396,7 @@ function M.lost()
   refresh_all()
   list.close()
   attention.clear()
+  return count
 end
 
 ---Runs an action of the review by its name.

@@ -27,6 +27,7 @@ use crate::workspace::queue::{Caller, MutationQueue};
 
 mod act;
 mod approve;
+mod commands;
 mod commit;
 mod drive;
 mod entry;
@@ -34,6 +35,7 @@ mod policy;
 mod restore;
 mod undo;
 
+pub use commands::Watch;
 use entry::Entry;
 pub use policy::{Rule, RuleScope};
 pub use restore::RESTORED;
@@ -128,6 +130,8 @@ struct State {
     log: Vec<act::LogItem>,
     /// Files that are being looked at because they changed; an undo waits for what these find.
     looks: Vec<undo::Look>,
+    /// Files whose changes by commands are noticed.
+    known: commands::Known,
     questions: BTreeMap<u64, approve::Question>,
     /// The person knows that the state folder cannot be written.
     state_trouble_told: bool,
@@ -161,6 +165,7 @@ impl Gate {
                     entries: BTreeMap::new(),
                     log: Vec::new(),
                     looks: Vec::new(),
+                    known: commands::Known::default(),
                     questions: BTreeMap::new(),
                     state_trouble_told: false,
                     listeners: Vec::new(),
@@ -238,6 +243,29 @@ impl Gate {
     ) -> BoxFuture<'static, Result<(), ToolError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move { shared.approve(request, cancel).await })
+    }
+
+    /// Notes that a tool read a file: when a command changes it, that is listed.
+    pub fn read_by_tool(&self, real_path: PathBuf) {
+        self.shared.state.lock().known.add(real_path);
+    }
+
+    /// Looks at the files that are known before a command runs; `None` when nobody would look at what it changes.
+    pub fn before_command(&self) -> BoxFuture<'static, Option<Watch>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { commands::before(&shared).await })
+    }
+
+    /// Lists what a command changed of them as written and not looked at.
+    pub fn after_command(
+        &self,
+        watch: Watch,
+        session: &str,
+        call_id: &str,
+    ) -> BoxFuture<'static, ()> {
+        let shared = Arc::clone(&self.shared);
+        let (session, call_id) = (session.to_owned(), call_id.to_owned());
+        Box::pin(async move { commands::after(&shared, watch, &session, &call_id).await })
     }
 
     /// Answers a question.
@@ -385,6 +413,9 @@ fn trim_in_the_background(state_dir: &Path) {
 
 impl State {
     fn emit(&mut self, event: &ReviewEvent) {
+        if let ReviewEvent::FileWritten { path, .. } = event {
+            self.known.wrote(path);
+        }
         self.listeners
             .retain(|listener| listener.send(event.clone()).is_ok());
     }

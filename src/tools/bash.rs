@@ -112,12 +112,24 @@ fn start(
         let spec = spec(&env.options, &input.command, &cx.cwd, variables, timeout)?;
         (cx.updates)(ToolUpdate::default());
         let started = Instant::now();
-        let execution = Execution::start(spec, cx.cancel.clone())?;
-        let mut output = Output::new(&env.options.tmp_dir);
-        let end = follow(execution, &mut output, &cx).await?;
-        output.finish();
+        let watch = env.gate.before_command().await;
+        let ended = run(&env, spec, &cx).await;
+        // Also after an abort: what was changed is changed.
+        if let Some(watch) = watch {
+            let session = &cx.session.session_id;
+            env.gate.after_command(watch, session, &cx.call_id).await;
+        }
+        let (output, end) = ended?;
         finished(output, end, input.timeout, started.elapsed())
     })
+}
+
+async fn run(env: &ToolEnv, spec: Spec, cx: &ToolContext) -> Result<(Output, End), ToolError> {
+    let execution = Execution::start(spec, cx.cancel.clone())?;
+    let mut output = Output::new(&env.options.tmp_dir);
+    let end = follow(execution, &mut output, cx).await?;
+    output.finish();
+    Ok((output, end))
 }
 
 fn checked_timeout(seconds: f64) -> Result<Duration, ToolError> {

@@ -95,7 +95,12 @@ fn start(
         let cancel = cx.cancel.clone();
         let content = declare::blocking(&cx, move || job.run(&cancel));
         Ok(match content.await? {
-            Content::Text(output) => *output,
+            Content::Text(output) => {
+                if let Some(real) = real {
+                    env.gate.read_by_tool(real);
+                }
+                *output
+            }
             Content::Picture(picture) => show(picture, &cx),
         })
     })

@@ -3,6 +3,7 @@
 mod attention;
 mod changes;
 mod chat;
+mod commands;
 mod edit;
 mod editor;
 mod errors;

@@ -91,7 +91,9 @@ local function ask_force(proposal)
     kind = 'pi.confirm',
   }, function(answer)
     if answer == 'yes' then
-      port.send({ action = 'force', proposal = proposal.id })
+      consent.before('accept', { proposal }, function()
+        port.send({ action = 'force', proposal = proposal.id })
+      end)
     end
   end)
 end
@@ -244,9 +246,12 @@ end
 ---@param action 'force'|'dropStale'
 function M.whole(action)
   local here = here_or_say()
-  if here then
-    port.send({ action = action, proposal = here.proposal.id })
+  if not here then
+    return
   end
+  consent.before(action == 'force' and 'accept' or 'reject', { here.proposal }, function()
+    port.send({ action = action, proposal = here.proposal.id })
+  end)
 end
 
 ---@return integer hunks, integer files, integer unseen

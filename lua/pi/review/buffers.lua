@@ -241,6 +241,19 @@ function M.info(path)
   return M.describe(buf)
 end
 
+---Real paths of all loaded buffers that have a file.
+---@return string[]
+function M.all_loaded()
+  local found = {} ---@type string[]
+  for _, buf in ipairs(api.nvim_list_bufs()) do
+    local path = api.nvim_buf_is_loaded(buf) and M.real_of(buf) or nil
+    if path then
+      found[#found + 1] = path
+    end
+  end
+  return found
+end
+
 ---Describes all modified buffers that have a file.
 ---@return {path: string, info: pi.review.BufferInfo}[]
 function M.all_modified()

@@ -11,6 +11,9 @@ local M = {}
 ---@param proposal pi.review.Proposal
 ---@return string? question
 local function question(proposal)
+  if state.is_written(proposal) then
+    return nil
+  end
   local buf = buffers.find(proposal.real)
   if not buf then
     return nil

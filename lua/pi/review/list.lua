@@ -156,7 +156,13 @@ local function grant(scope)
     say.line('no change in this line')
     return
   end
-  port.send({ action = 'grant', scope = scope, session = proposal.session, path = proposal.real })
+  -- What is open already falls under it at once.
+  local covered = vim.tbl_filter(function(other)
+    return scope ~= 'fileForRun' or other.real == proposal.real
+  end, state.all(proposal.session))
+  consent.before('accept', covered, function()
+    port.send({ action = 'grant', scope = scope, session = proposal.session, path = proposal.real })
+  end)
 end
 
 local function note()

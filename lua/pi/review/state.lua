@@ -29,7 +29,7 @@
 ---@field display string path as people read it
 ---@field link string? real target when the path is a link
 ---@field outside boolean whether it lies outside the working directory
----@field tool 'edit'|'write'
+---@field tool 'edit'|'write'|'bash'
 ---@field number integer running number of the change in its session
 ---@field kind 'M'|'A'|'D' modified, added, emptied
 ---@field state 'waiting'|'open'|'applying'|'done'|'failed'|'cancelled'

@@ -307,6 +307,24 @@ impl Workspace for EditorWorkspace {
         })
     }
 
+    fn loaded(&self) -> BoxFuture<'_, Vec<PathBuf>> {
+        Box::pin(async move {
+            let asked = self
+                .editor
+                .change_fn("pi.review.buffers", "all_loaded", Vec::new());
+            let answer = match asked.await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    tracing::warn!(%error, "no look at the loaded buffers");
+                    return Vec::new();
+                }
+            };
+            let paths = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+            let paths = paths.iter().filter_map(Value::as_slice);
+            paths.map(bytes_path).collect()
+        })
+    }
+
     fn commit(&self, commit: Commit) -> BoxFuture<'_, CommitOutcome> {
         Box::pin(async move {
             match commit.base.origin.clone() {

@@ -511,7 +511,7 @@ pub(super) fn io_error(
 ) -> ToolError {
     let verb = match tool {
         ChangeTool::Edit => "edit",
-        ChangeTool::Write => "write",
+        ChangeTool::Write | ChangeTool::Bash => "write",
     };
     // Making the folders of a new file meets the file that stands in their place.
     let parent_is_file = real_path

@@ -45,6 +45,7 @@ async fn each_kind_of_dialog_is_answered_by_its_keys() {
     for (kind, keys, answer) in [
         ("select", "2", json!({"value": "green"})),
         ("select", "j<CR>", json!({"value": "green"})),
+        ("select", "<CR>", json!({"value": "red"})),
         ("select", "c", json!({"cancelled": true})),
         ("confirm", "y", json!({"confirmed": true})),
         ("confirm", "n", json!({"confirmed": false})),

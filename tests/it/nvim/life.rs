@@ -108,7 +108,19 @@ async fn a_dead_backend_is_told_once_and_the_session_goes_on_after_a_restart() {
     assert!(killed.unwrap().success());
     nv.wait_lua("return not require('pi.backend').info().running")
         .await;
-    nv.wait_lua("return #vim.tbl_filter(function(it) return it:match('the backend ended') end, _G.notes) == 1").await;
+    nv.wait_lua("return #vim.tbl_filter(function(it) return it:match('the backend ended.*1 hunk not applied: `:Pi log`') end, _G.notes) == 1").await;
+    // Off the screen, and in the log with its lines.
+    let left = "[get(b:, 'pi_review', {}), g:pi_attention, maparg(']c', 'n')]";
+    assert_eq!(nv.eval(left).await, json!([{}, 0, ""]));
+    let log = nv
+        .lua(
+            "return table.concat(require('pi.log').lines(), '\\n')",
+            json!(null),
+        )
+        .await;
+    let log = log.as_str().unwrap();
+    assert_eq!(log.matches("not applied: a.txt").count(), 1, "{log}");
+    assert!(log.contains("-one") && log.contains("+ONE"), "{log}");
     assert_eq!(
         std::fs::read_to_string(nv.cwd.join("a.txt")).unwrap(),
         "one\ntwo\n"

@@ -182,7 +182,11 @@ pub(super) fn proposal(proposal: &Proposal, cx: &Context<'_>) -> Value {
     put("view", view.name().into());
     put("unreviewed", proposal.unreviewed.into());
     put("unsaved", is_unsaved(proposal).into());
-    let kind = if missing {
+    let gone = |hunk: &Hunk| hunk.new.is_empty() && !hunk.old.is_empty();
+    let removed = missing && !proposal.hunks.is_empty() && proposal.hunks.iter().all(gone);
+    let kind = if removed {
+        "D"
+    } else if missing {
         "A"
     } else if target.is_empty() && !base.is_empty() {
         "D"
@@ -233,6 +237,7 @@ fn tool(tool: ChangeTool) -> &'static str {
     match tool {
         ChangeTool::Edit => "edit",
         ChangeTool::Write => "write",
+        ChangeTool::Bash => "bash",
     }
 }
 

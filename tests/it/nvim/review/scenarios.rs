@@ -468,3 +468,70 @@ async fn unsaved_lines_and_files_that_others_hold_are_asked_about_once() {
         ])
     );
 }
+
+#[tokio::test]
+async fn unsaved_lines_are_asked_about_on_every_way_to_accept() {
+    let before = "vim.g.pi = { review = { unsaved = 'ask' } }";
+    let ways = [
+        "normal g.a",
+        "normal g.A",
+        "normal g.y",
+        "normal Vjg.a",
+        "Pi review accept",
+        "1,9Pi review accept",
+        "Pi review accept file",
+        "Pi review accept all",
+    ];
+    let stage =
+        Stage::start_with(&[("a.txt", TEXT)], before, pi_nvim::review::ReviewMode::Ask).await;
+    stage
+        .nv
+        .lua(
+            "_G.asked, _G.answer = {}, 'no'
+             vim.ui.select = function(_, opts, done) table.insert(_G.asked, opts.prompt) done(_G.answer) end",
+            json!(null),
+        )
+        .await;
+    stage.nv.command("edit a.txt").await;
+    for (i, way) in ways.iter().enumerate() {
+        let unsaved = format!("unsaved {i}");
+        stage
+            .nv
+            .command(&format!("call setline(1, '{unsaved}')"))
+            .await;
+        let call = stage.edit("a.txt", &[("five\n", "5\n")]);
+        stage.wait_open(1).await;
+        for (answer, asked) in [("no", 1), ("yes", 2)] {
+            stage.nv.lua("_G.answer = ...", json!([answer])).await;
+            stage.nv.command("5").await;
+            stage.nv.command(way).await;
+            stage
+                .nv
+                .wait_lua(&format!("return #_G.asked == {asked}"))
+                .await;
+            if answer == "no" {
+                // A message that comes after everything sent before: nothing was decided.
+                stage.nv.command("Pi review note").await;
+                assert!(!call.is_finished(), "{way}");
+                assert!(!stage.disk("a.txt").contains(&unsaved), "{way}");
+                stage.nv.keys("<Esc><Esc>").await;
+                stage
+                    .nv
+                    .wait("mode() == 'n' && bufname() =~ 'a.txt$'")
+                    .await;
+            }
+        }
+        call.text().await;
+        let disk = stage.disk("a.txt");
+        assert!(
+            disk.starts_with(&unsaved) && disk.contains("\n5\n"),
+            "{way}: {disk}"
+        );
+        stage.wait_clear().await;
+        stage.nv.lua("_G.asked = {}", json!(null)).await;
+        stage
+            .nv
+            .command("5 | call setline(5, 'five') | silent write")
+            .await;
+    }
+}
