@@ -27,6 +27,7 @@ pub mod retry;
 pub mod schema;
 pub mod secrets;
 pub mod sse;
+pub mod tap;
 pub mod transcript;
 
 pub use message::{

@@ -16,6 +16,7 @@ use pi_nvim::resources::trust::TrustRules;
 use pi_nvim::session::{Opener, ToolChoice};
 
 mod actions;
+mod ask;
 pub(crate) mod docs;
 mod export;
 pub(crate) mod flags;

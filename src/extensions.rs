@@ -1,194 +1,77 @@
 //! Where extensions hook into a session: one trait, asked by the runtime at each point of a run.
 //!
-//! Entry points: [`Hooks`], [`NoHooks`]. Every method has a default that changes nothing, so that a host implements what
-//! it has. The runtime sees one host; how the handlers of several extensions compose (order, chains, first decisive
+//! Entry points: [`Hooks`] (what the runtime asks), [`NoHooks`], [`Host`] (brings events to handlers by their names and
+//! composes the answers) and [`Ui`] (dialogs of extensions). Every method of [`Hooks`] has a default that changes
+//! nothing. The runtime sees one host; how the handlers of several extensions compose (order, chains, first decisive
 //! answer, errors) is the host's business, and its answers are the composed ones.
 
 pub mod compose;
+mod host;
+mod points;
+mod ui;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::agent::{BeforeCall, CallInfo, CallOutcome, Tool};
-use crate::ai::{Block, CustomMessage, Message, Usage};
+use crate::ai::Message;
+use crate::resources::trust::HandlerAnswer;
 
-/// Why a session begins or ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the events")]
-pub enum Reason {
-    Startup,
-    Reload,
-    New,
-    Resume,
-    Fork,
-    Quit,
-}
+pub use host::{Host, Registration};
+pub use points::{
+    BashVerdict, BashWish, Boundary, BoundaryAnswer, BoundaryPoint, BoundaryView, CompactPlan,
+    CompactVerdict, Discovered, Draft, Input, InputVerdict, OwnSummary, Reason, RunPlan, RunStart,
+    Source, TreePlan, TreeVerdict, WarmingPlan,
+};
+pub use ui::{DialogOptions, Placement, Ui};
 
-impl Reason {
-    /// Returns the word of the event.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Startup => "startup",
-            Self::Reload => "reload",
-            Self::New => "new",
-            Self::Resume => "resume",
-            Self::Fork => "fork",
-            Self::Quit => "quit",
-        }
-    }
-}
-
-/// Who wrote a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A person, in the editor.
-    Interactive,
-    /// A program, over RPC or the library.
-    Rpc,
-    /// An extension.
-    Extension,
-}
-
-/// A text on its way to the model.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Input {
-    /// The text.
-    pub text: String,
-    /// Pictures with it.
-    pub images: Vec<Block>,
-    /// Who wrote it.
-    pub source: Source,
-    /// `steer` or `followUp` when it will be queued.
-    pub behavior: Option<&'static str>,
-}
-
-/// What became of a text.
-#[derive(Clone, Debug, PartialEq)]
-pub enum InputVerdict {
-    /// Go on with this text and these pictures.
-    Go {
-        /// The text.
-        text: String,
-        /// The pictures.
-        images: Vec<Block>,
-    },
-    /// An extension took care of it.
-    Handled,
-}
-
-/// What a run begins with, as handlers left it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RunStart {
-    /// Messages to add after the prompt.
-    pub messages: Vec<CustomMessage>,
-    /// Prompt sections to add or replace, by name.
-    pub sections: Vec<(String, String)>,
-}
-
-/// Something an extension adds to the session at a boundary.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Draft {
-    /// State of the extension; the model never sees it.
-    Custom {
-        /// Which state.
-        custom_type: String,
-        /// The state.
-        data: Option<Value>,
-    },
-    /// A message the model sees.
-    Message(CustomMessage),
-    /// An omission or replacement of an earlier message.
-    Edit {
-        /// Entry id.
-        target: String,
-        /// `null` or `{content}`.
-        replacement: Value,
-    },
-    /// A summary that stands for older history from here on.
-    Compaction {
-        /// The summary.
-        summary: String,
-        /// First entry of the branch that stays; `None` keeps nothing.
-        first_kept: Option<String>,
-        /// Details.
-        details: Option<Value>,
-        /// Usage of the extension's own calls.
-        usage: Option<Box<Usage>>,
-    },
-}
-
-/// Where a boundary stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Boundary {
-    /// A turn's messages are stored.
-    TurnEnd,
-    /// Nothing is left to run.
-    BeforeSettle,
-}
-
-/// What handlers want at a boundary.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct BoundaryAnswer {
-    /// Entries to append, in order.
-    pub drafts: Vec<Draft>,
-    /// Whether one further request is wanted.
-    pub go_on: bool,
-}
-
-/// What handlers say before a compaction.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum CompactVerdict {
-    /// Compact as usual.
-    #[default]
-    Go,
-    /// Do not.
-    Cancel,
-    /// Use this summary.
-    Use(Box<OwnSummary>),
-}
-
-/// A summary of an extension.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct OwnSummary {
-    /// The summary.
-    pub summary: String,
-    /// First entry that is kept; `None` keeps nothing.
-    pub first_kept: Option<String>,
-    /// Tokens before.
-    pub tokens_before: u64,
-    /// Details.
-    pub details: Option<Value>,
-    /// Usage of the extension's own calls.
-    pub usage: Option<Usage>,
-}
-
-/// What handlers say before a move in the tree.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TreeVerdict {
-    /// Do not move.
-    pub cancel: bool,
-    /// A ready summary of the branch that is left.
-    pub summary: Option<String>,
-    /// Other instructions for the summary.
-    pub instructions: Option<String>,
-    /// Another label.
-    pub label: Option<String>,
-}
-
-/// What handlers say to a shell command of the person.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum BashVerdict {
-    /// Run it as usual.
-    #[default]
-    Run,
-    /// It ran elsewhere: `{output, exitCode, cancelled, truncated, fullOutputPath?}`.
-    Result(Value),
-    /// It must not run; why.
-    Block(String),
-}
+/// Names of all events, in the order in which the documentation of Pi's extensions lists them.
+pub const EVENTS: [&str; 41] = [
+    "project_trust",
+    "resources_discover",
+    "session_start",
+    "session_info_changed",
+    "session_before_switch",
+    "session_before_fork",
+    "session_before_compact",
+    "session_compact",
+    "session_compact_failed",
+    "session_before_tree",
+    "session_tree",
+    "session_shutdown",
+    "input",
+    "before_agent_start",
+    "agent_start",
+    "agent_end",
+    "agent_before_settle",
+    "agent_settled",
+    "turn_start",
+    "turn_end",
+    "message_start",
+    "message_update",
+    "message_end",
+    "tool_execution_start",
+    "tool_execution_update",
+    "tool_execution_end",
+    "tool_call",
+    "tool_result",
+    "user_bash",
+    "context",
+    "context_with_system",
+    "before_provider_headers",
+    "before_provider_request",
+    "after_provider_response",
+    "provider_stream_event",
+    "cache_warming_decision",
+    "model_select",
+    "thinking_level_select",
+    "ui_prompt_start",
+    "ui_prompt_end",
+    "mcp_servers_change",
+];
 
 /// A command of an extension, as `get_commands` lists it.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,10 +84,31 @@ pub struct CommandInfo {
     pub source_info: Value,
 }
 
+/// What extensions may do to the session they are bound to.
+pub trait Port: Send + Sync + 'static {
+    /// Reports an error of a handler, a command or the like; `event` says of which.
+    fn report(&self, path: &str, event: &str, error: &str);
+
+    /// Sends a record of the extension UI protocol (`extension_ui_request`) to the face.
+    fn show(&self, record: Value);
+
+    /// Whether the face answers dialogs.
+    fn has_ui(&self) -> bool;
+
+    /// Appends state of an extension, which the model never sees.
+    ///
+    /// # Errors
+    /// Why the session did not take it.
+    fn append_entry(&self, custom_type: &str, data: Option<Value>) -> Result<(), String>;
+}
+
 /// Extensions, as the runtime sees them. Methods are called one at a time per session, except that [`Hooks::observe`]
-/// and the call methods of calls that run together interleave.
+/// and the call methods of calls that run together interleave. One value serves one session.
 #[async_trait]
 pub trait Hooks: Send + Sync + 'static {
+    /// The session is about to begin; `port` reaches it until the end.
+    fn attach(&self, _port: Arc<dyn Port>) {}
+
     /// Tools of extensions, after the built-in ones; one with the name of a built-in tool replaces it.
     fn tools(&self) -> Vec<Arc<dyn Tool>> {
         Vec::new()
@@ -225,32 +129,42 @@ pub trait Hooks: Send + Sync + 'static {
         None
     }
 
-    /// Hears a record of Pi's wire (`agent_start`, `turn_start`, `message_update`, `tool_execution_start` ...), before
-    /// faces do. The run waits.
-    async fn observe(&self, _record: &Value) {}
-
-    /// Whether [`Hooks::observe`] wants to be called: building records costs something.
-    fn observes(&self) -> bool {
+    /// Whether anyone listens to this event of [`EVENTS`]. What nobody listens to is not put together.
+    fn wants(&self, _event: &str) -> bool {
         false
     }
 
-    /// A session is there.
+    /// Hears an event that asks for no answer (`agent_start`, `turn_start`, `message_update`, `model_select` ...) as its
+    /// record with `type`, before faces do. The run waits.
+    async fn observe(&self, _record: &Value) {}
+
+    /// `project_trust`: whether a project may be trusted, before anything of it is read.
+    async fn project_trust(&self, _cwd: &Path) -> HandlerAnswer {
+        HandlerAnswer::Undecided
+    }
+
+    /// `resources_discover`: where more skills and templates are; `reason` is startup or reload.
+    async fn resources_discover(&self, _cwd: &Path, _reason: Reason) -> Discovered {
+        Discovered::default()
+    }
+
+    /// `session_start`: a session is there.
     async fn session_start(&self, _reason: Reason, _previous: Option<&PathBuf>) {}
 
-    /// A session ends, or the process does.
+    /// `session_shutdown`: a session ends, or the process does.
     async fn session_shutdown(&self, _reason: Reason, _target: Option<&PathBuf>) {}
 
-    /// Before another session takes over; true cancels.
+    /// `session_before_switch`: before another session takes over; true cancels.
     async fn before_switch(&self, _reason: Reason, _target: Option<&PathBuf>) -> bool {
         false
     }
 
-    /// Before a fork (`at` false: before that entry) or clone; true cancels.
+    /// `session_before_fork`: before a fork (`at` false: before that entry) or clone; true cancels.
     async fn before_fork(&self, _entry: &str, _at: bool) -> bool {
         false
     }
 
-    /// A text was received, before skills and templates are expanded.
+    /// `input`: a text was received, before skills and templates are expanded.
     async fn input(&self, input: Input) -> InputVerdict {
         InputVerdict::Go {
             text: input.text,
@@ -258,22 +172,22 @@ pub trait Hooks: Send + Sync + 'static {
         }
     }
 
-    /// A run is about to start with this prompt.
-    async fn before_run(&self, _prompt: &str, _images: &[Block]) -> RunStart {
+    /// `before_agent_start`: a run is about to start.
+    async fn before_run(&self, _plan: RunPlan) -> RunStart {
         RunStart::default()
     }
 
-    /// A message is complete; `Some` replaces it (with the same role).
+    /// `message_end`: a message is complete; `Some` replaces it (with the same role).
     async fn message_end(&self, _message: &Message) -> Option<Message> {
         None
     }
 
-    /// A boundary is reached.
-    async fn boundary(&self, _at: Boundary, _outcome: &str) -> BoundaryAnswer {
+    /// `turn_end` and `agent_before_settle`: a boundary is reached.
+    async fn boundary(&self, _point: &BoundaryPoint<'_>) -> BoundaryAnswer {
         BoundaryAnswer::default()
     }
 
-    /// A call was checked and may run.
+    /// `tool_call`: a call was checked and may run.
     ///
     /// # Errors
     /// A failing handler blocks the call; the text is its result.
@@ -281,7 +195,7 @@ pub trait Hooks: Send + Sync + 'static {
         Ok(BeforeCall::Run(args))
     }
 
-    /// A call ran.
+    /// `tool_result`: a call ran.
     async fn tool_result(
         &self,
         _call: &CallInfo,
@@ -291,40 +205,54 @@ pub trait Hooks: Send + Sync + 'static {
         outcome
     }
 
-    /// The messages of a request, system messages included; `Some` replaces them for this request.
+    /// `context` and `context_with_system`: the messages of a request, system messages included; `Some` replaces them
+    /// for this request.
     async fn context(&self, _messages: &[Arc<Message>]) -> Option<Vec<Message>> {
         None
     }
 
-    /// Before a compaction; `reason` is `manual`, `threshold` or `overflow`.
-    async fn before_compact(&self, _reason: &str, _instructions: Option<&str>) -> CompactVerdict {
+    /// `before_provider_headers`: the headers of a request, names and texts; what is missing or `null` is not sent.
+    async fn provider_headers(&self, headers: Map<String, Value>) -> Map<String, Value> {
+        headers
+    }
+
+    /// `before_provider_request`: the body of a request.
+    async fn provider_request(&self, payload: Value) -> Value {
+        payload
+    }
+
+    /// `cache_warming_decision`: before an idle cache is asked to stay; true: ask, false: let it go, `None`: as planned.
+    async fn cache_warming(&self, _plan: &WarmingPlan) -> Option<bool> {
+        None
+    }
+
+    /// `session_before_compact`: before a compaction.
+    async fn before_compact(&self, _plan: &CompactPlan) -> CompactVerdict {
         CompactVerdict::Go
     }
 
-    /// A compaction is over; `entry` is the entry that was stored.
-    async fn compacted(&self, _reason: &str, _entry: Option<&Value>, _error: Option<&str>) {}
-
-    /// Before a move in the tree.
-    async fn before_tree(&self, _target: Option<&str>, _wants_summary: bool) -> TreeVerdict {
+    /// `session_before_tree`: before a move in the tree.
+    async fn before_tree(&self, _plan: &TreePlan) -> TreeVerdict {
         TreeVerdict::default()
     }
 
-    /// After a move in the tree.
-    async fn tree_moved(&self, _new_leaf: Option<&str>, _old_leaf: Option<&str>) {}
-
-    /// A shell command of the person.
-    async fn user_bash(&self, _command: &str, _exclude: bool) -> BashVerdict {
+    /// `user_bash`: a shell command of the person.
+    async fn user_bash(&self, _wish: &BashWish) -> BashVerdict {
         BashVerdict::Run
     }
 
-    /// Another model was chosen; `source` is `set` or `cycle`.
-    async fn model_select(&self, _model: &crate::ai::Model, _source: &str) {}
-
-    /// The thinking level changed.
-    async fn thinking_level_select(&self, _level: &str, _previous: &str) {}
-
-    /// An answer of the face to a dialog of an extension.
+    /// An answer of the face to a dialog of an extension (`extension_ui_response`).
     fn ui_answer(&self, _record: &Value) {}
+
+    /// The face answers no more: open dialogs end with their defaults.
+    fn ui_gone(&self) {}
+}
+
+/// Sets a field of a record that is an object.
+pub(crate) fn put(record: &mut Value, key: &str, value: impl Into<Value>) {
+    if let Some(fields) = record.as_object_mut() {
+        fields.insert(key.to_owned(), value.into());
+    }
 }
 
 /// No extensions.

@@ -287,7 +287,8 @@ impl Resources {
         }
     }
 
-    /// Returns the sections of the system prompt for these active tools. `extra` are sections of extensions.
+    /// Returns the sections of the system prompt for these active tools. `extra` are sections of extensions,
+    /// `guidelines` more rules of theirs.
     ///
     /// # Errors
     /// A section of an extension with a name that cannot be used.
@@ -295,6 +296,7 @@ impl Resources {
         &self,
         tools: &[PromptTool],
         extra: &[(String, String)],
+        guidelines: &[String],
     ) -> Result<Sections, SectionNameError> {
         PromptInput {
             tools,
@@ -302,7 +304,7 @@ impl Resources {
             addendum: &self.addendum,
             context_files: &self.context_files,
             skills: &self.skills,
-            guidelines: &[],
+            guidelines,
             cwd: &self.cwd.to_string_lossy(),
             extra,
         }

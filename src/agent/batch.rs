@@ -207,7 +207,12 @@ impl BatchContext<'_> {
             .check
             .prepare(&**tool, call)
             .map_err(|error| refuse(&error.message))?;
-        let verdict = self.host.before_call(info, args).await;
+        // An abort gives up what a hook waits for (a person, often); nothing has begun yet that could be half done.
+        let verdict = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(refuse(ABORTED)),
+            verdict = self.host.before_call(info, args) => verdict,
+        };
         if self.cancel.is_cancelled() {
             return Err(refuse(ABORTED));
         }

@@ -42,7 +42,10 @@ pub(super) fn declare_tools(host: &dyn RunHost, messages: &mut Vec<Message>, kno
 
 /// A comparison that found no difference: the same two things need not be compared again.
 #[derive(Default)]
-pub(super) struct Known(Option<(Arc<SystemMessage>, Vec<Arc<dyn Tool>>)>);
+pub(super) struct Known(Option<Declared>);
+
+/// What the branch declares, and the tools it was compared with.
+type Declared = (Arc<SystemMessage>, Vec<Arc<dyn Tool>>);
 
 impl Known {
     fn is(&self, declared: Option<&Arc<SystemMessage>>, tools: &[Arc<dyn Tool>]) -> bool {

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{AssistantMessage, Block, Message, ThinkingBlock, ToolCall, Usage};
 use super::model::{Model, ThinkingLevel};
+use super::tap::MaybeTap;
 
 /// Events of one answer.
 pub type EventStream = BoxStream<'static, StreamEvent>;
@@ -57,6 +58,8 @@ pub struct RequestOptions {
     pub api_key: Option<secrecy::SecretString>,
     /// Anything else a caller sets for one wire API (fields as in `spec` of that API).
     pub extra: serde_json::Map<String, Value>,
+    /// Looks at the request on its way.
+    pub tap: MaybeTap,
 }
 
 /// Of what a caller set for a wire API only the names: a header may hold a key.

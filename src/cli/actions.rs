@@ -47,6 +47,8 @@ fn list_models(cli: &Cli, filter: Option<&str>) -> Result<(), String> {
 fn auth_check(cli: &Cli) -> Result<(), String> {
     let startup = Startup::new(cli.clone())?;
     let mut rows = startup.opener.registry.status();
+    // A key alone would not help where nothing is known of the models.
+    rows.retain(|row| row.models > 0 || row.set_up);
     // What somebody set up and does not work is looked for next.
     rows.sort_by_key(|row| (row.problem.is_some(), !row.set_up));
     let width = rows.iter().map(|row| row.provider.len()).max();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::flags::{FLAGS, Flag, GROUPS, Takes};
+use pi_nvim::files::agent_dir::Places;
 
 /// Shells with completions.
 pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
@@ -63,6 +64,26 @@ pub(crate) fn help() -> String {
     out
 }
 
+/// Returns the text of `--version`; a long one names the folders in use.
+pub(crate) fn version(long: bool) -> String {
+    let mut out = format!("{}\n", env!("CARGO_PKG_VERSION"));
+    if long {
+        let cwd = std::env::current_dir().unwrap_or_default();
+        let places = Places::from_env(|name| std::env::var_os(name), &cwd);
+        let _ = writeln!(
+            out,
+            "settings, keys, sessions: {}",
+            places.agent_dir.display()
+        );
+        let _ = writeln!(
+            out,
+            "log, commit records, drafts: {}",
+            places.state_dir.display()
+        );
+    }
+    out
+}
+
 /// Returns the completion script for a shell of [`SHELLS`]; empty for any other name.
 pub(crate) fn completions(shell: &str) -> String {
     match shell {
@@ -72,6 +93,9 @@ pub(crate) fn completions(shell: &str) -> String {
         _ => String::new(),
     }
 }
+
+/// Words that begin a command of their own.
+const COMMANDS: &str = "auth completions man";
 
 /// Values a flag may have, where they are few.
 fn choices(flag: &Flag) -> &'static str {
@@ -98,9 +122,12 @@ fn bash() -> String {
     }
     format!(
         "_pi_nvim() {{\n  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}}\n  case $prev in\n{cases}  esac\n  \
+         if [[ $COMP_CWORD -eq 1 && $cur != -* ]]; then\n    COMPREPLY=($(compgen -W \"{COMMANDS}\" -- \"$cur\") $(compgen -f -- \"$cur\")); return\n  fi\n  \
+         if [[ $COMP_CWORD -eq 2 && $prev == completions ]]; then\n    COMPREPLY=($(compgen -W \"{shells}\" -- \"$cur\")); return\n  fi\n  \
          case $cur in\n    -*) COMPREPLY=($(compgen -W \"{}\" -- \"$cur\")) ;;\n    @*) COMPREPLY=($(compgen -f -P @ -- \"${{cur#@}}\")) ;;\n    \
          *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n  esac\n}}\ncomplete -o filenames -F _pi_nvim pi-nvim\n",
-        names.join(" ")
+        names.join(" "),
+        shells = SHELLS.join(" "),
     )
 }
 
@@ -123,12 +150,18 @@ fn zsh() -> String {
             let _ = writeln!(out, "  '{name}[{help}]{value}' \\");
         }
     }
+    let _ = writeln!(out, "  '1:command or message:({COMMANDS})' \\");
     out.push_str("  '*:message or @file:_files'\n");
     out
 }
 
 fn fish() -> String {
-    let mut out = String::new();
+    let mut out = format!(
+        "complete -c pi-nvim -n __fish_is_first_token -a '{COMMANDS}'\n\
+         complete -c pi-nvim -n '__fish_seen_subcommand_from completions' -f -a '{}'\n\
+         complete -c pi-nvim -n '__fish_seen_subcommand_from auth' -f -a check\n",
+        SHELLS.join(" ")
+    );
     for flag in shown() {
         let mut line = format!(
             "complete -c pi-nvim -l {}",

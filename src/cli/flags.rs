@@ -131,7 +131,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "--resume",
         &["-r"],
         Nothing,
-        "Choose a session (in Neovim)",
+        "Choose a session of this directory from a list",
     ),
     flag(
         "Session",
@@ -291,7 +291,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "--verbose",
         &[],
         Nothing,
-        "Say more with --version",
+        "Name the folders in use with --version",
     ),
     flag("Other", "--tui-mode", &[], Value("MODE"), ""),
     flag("Other", "--help", &["-h"], Nothing, "This text"),

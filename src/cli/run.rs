@@ -18,6 +18,8 @@ use pi_nvim::session::Runtime;
 const TERMINATED: u8 = 143;
 /// Exit code of a process that SIGHUP ended.
 const HUNG_UP: u8 = 129;
+/// Exit code of a process that SIGINT ended (Ctrl-C).
+const INTERRUPTED: u8 = 130;
 
 /// Runs what the arguments ask for.
 pub(crate) fn run(cli: Cli) -> ExitCode {
@@ -58,7 +60,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 fn act(cli: &Cli) -> Option<ExitCode> {
     match cli.action.as_ref()? {
         Action::Help => say::out(&docs::help()),
-        Action::Version => say::out(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
+        Action::Version => say::out(&docs::version(cli.verbose)),
         Action::Completions(shell) => say::out(&docs::completions(shell)),
         Action::Man => say::out(&docs::man()),
         Action::ListModels(_) | Action::AuthCheck | Action::Export(_) => {
@@ -109,7 +111,7 @@ async fn serve(cli: Cli, mode: Mode, wire: Option<File>) -> Result<u8, Complaint
         _ => input::prompts(&cli, piped_stdin()?)?,
     };
     let startup = Startup::new(cli)?;
-    let runtime = startup.open()?;
+    let runtime = startup.open().await?;
     let work = async {
         match (mode, wire) {
             (Mode::Rpc, Some(wire)) => {
@@ -177,6 +179,7 @@ fn piped_stdin() -> Result<Option<String>, String> {
 struct Signals {
     terminate: Signal,
     hang_up: Signal,
+    interrupt: Signal,
 }
 
 impl Signals {
@@ -185,6 +188,7 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             hang_up: listen(SignalKind::hangup())?,
+            interrupt: listen(SignalKind::interrupt())?,
         })
     }
 
@@ -194,6 +198,7 @@ impl Signals {
             biased;
             _ = self.terminate.recv() => TERMINATED,
             _ = self.hang_up.recv() => HUNG_UP,
+            _ = self.interrupt.recv() => INTERRUPTED,
         }
     }
 }

@@ -1,17 +1,25 @@
 //! Which session the arguments name.
 
-use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use pi_nvim::files::agent_dir::{Places, resolve_path};
 use pi_nvim::resources::Resources;
 use pi_nvim::session::fork::fork_from;
-use pi_nvim::session::listing::{Resolved, SessionDir, resolve};
+use pi_nvim::session::listing::{self, Resolved, Scope, SessionDir, SessionInfo, resolve};
 use pi_nvim::session::store::Start;
 use pi_nvim::session::{Opener, SessionChoice};
+use tokio_util::sync::CancellationToken;
 
 use super::say::Complaint;
-use super::{Cli, Mode, say};
+use super::{Cli, Mode, ask, say};
+
+/// So many sessions are offered to choose from.
+const SHOWN: usize = 20;
+
+/// So much of a title is shown.
+const TITLE: usize = 60;
 
 /// The session to open, and the id a new one gets.
 pub(crate) struct Chosen {
@@ -78,7 +86,10 @@ pub(crate) fn choose(
             }
         });
     }
-    if cli.continue_recent || cli.resume {
+    if cli.resume {
+        return pick(cli.mode, cwd, &dir);
+    }
+    if cli.continue_recent {
         return Ok(SessionChoice::Continue.into());
     }
     Ok(SessionChoice::New.into())
@@ -121,17 +132,46 @@ fn fork(
     Ok(SessionChoice::Open(file.unwrap_or_default()).into())
 }
 
-/// Asks whether a session of another project is to be copied into this one. Nobody can be asked where stdin is no
-/// terminal or carries a protocol.
+/// Asks whether a session of another project is to be copied into this one; no where nobody can be asked.
 fn may_fork(mode: Mode, wanted: &str, other: &str) -> bool {
-    let stdin = std::io::stdin();
-    if mode == Mode::Rpc || !stdin.is_terminal() || !std::io::stderr().is_terminal() {
-        return false;
+    let question =
+        format!("Session '{wanted}' belongs to another project ({other}). Copy it into this one?");
+    ask::person(mode).is_some_and(|mut person| person.confirm(&question))
+}
+
+/// Lets a person choose among the sessions of this directory.
+fn pick(mode: Mode, cwd: &Path, dir: &SessionDir) -> Result<Chosen, Complaint> {
+    let Some(mut person) = ask::person(mode) else {
+        return Err(Complaint::Error(
+            "--resume lets a person choose, which needs a terminal: use --continue for the most recent session, or --session ID"
+                .to_owned(),
+        ));
+    };
+    let scope = match dir.shared {
+        true => Scope::FolderFor(&dir.path, cwd),
+        false => Scope::Folder(&dir.path),
+    };
+    let sessions = listing::list(scope, &CancellationToken::new(), &mut |_| {});
+    let recent: Vec<&SessionInfo> = sessions.iter().take(SHOWN).collect();
+    if recent.is_empty() {
+        let line = "there is no session of this directory yet: leave --resume out to begin one";
+        return Err(line.to_owned().into());
     }
-    say::line(&format!(
-        "Session '{wanted}' belongs to another project ({other}). Copy it into this one? [y/N]"
-    ));
-    let mut answer = String::new();
-    let read = stdin.lock().read_line(&mut answer);
-    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    let rows: Vec<String> = recent.iter().map(|info| row(info)).collect();
+    let picked = person.pick("Sessions of this directory, newest first:", &rows);
+    match picked.and_then(|at| recent.get(at)) {
+        Some(info) => Ok(SessionChoice::Open(info.path.clone()).into()),
+        None => Err(Complaint::Plain("No session chosen".to_owned())),
+    }
+}
+
+fn row(info: &SessionInfo) -> String {
+    let time = Timestamp::from_millisecond(info.modified_ms).unwrap_or_default();
+    let time = time
+        .to_zoned_datetime(TimeZone::system())
+        .strftime("%Y-%m-%d %H:%M");
+    let title = info.name.as_deref().unwrap_or(&info.first_message);
+    let title: Vec<&str> = title.split_whitespace().collect();
+    let title: String = title.join(" ").chars().take(TITLE).collect();
+    format!("{time}  {title}  ({} messages)", info.message_count)
 }

@@ -38,6 +38,7 @@ impl Startup {
         let mut opener = cli.opener(places, registry);
         if cli.mode == Mode::Rpc {
             opener.source = Source::Rpc;
+            opener.has_ui = true;
         }
         let claimed = |(name, value): &(String, Option<String>)| {
             let name = name.trim_start_matches('-');
@@ -51,7 +52,8 @@ impl Startup {
     }
 
     /// Opens the session the arguments name, without an editor.
-    pub(crate) fn open(&self) -> Result<Runtime, Complaint> {
+    pub(crate) async fn open(&self) -> Result<Runtime, Complaint> {
+        self.opener.consult(&self.cwd).await;
         self.say_what_is_not_used(&self.cwd);
         let loaded = self.opener.load(&self.cwd);
         let chosen =

@@ -73,6 +73,8 @@ enum Rule {
     Concat,
     /// `cancel` ends it, else the last object counts.
     Gate,
+    /// The first yes or no ends it.
+    Trust,
     /// Messages are collected, the last prompt counts, options change in place.
     RunStart,
 }
@@ -92,6 +94,7 @@ impl Rule {
             "cache_warming_decision" => Self::LastAction,
             "resources_discover" => Self::Concat,
             "before_agent_start" => Self::RunStart,
+            "project_trust" => Self::Trust,
             name if name.starts_with("session_before_") => Self::Gate,
             _ => Self::Notify,
         }
@@ -150,6 +153,51 @@ pub async fn dispatch(
     composed
 }
 
+/// Brings a boundary (`turn_end`, `agent_before_settle`) to all handlers. Each sees what the ones before it propose and
+/// the context with that applied; what it returns replaces only those fields. A list that cannot be appended is reported,
+/// and when it is still wrong at the end nothing is appended and nothing goes on. The result is `{entries, continue}`.
+pub async fn dispatch_boundary(
+    event: Map<String, Value>,
+    handlers: &[&dyn Handler],
+    preview: impl Fn(&Value) -> Result<Value, String>,
+) -> Composed {
+    let mut composed = Composed {
+        event,
+        ..Composed::default()
+    };
+    let (mut entries, mut go_on, mut valid) = (json!([]), json!(false), true);
+    for handler in handlers {
+        composed.event.insert("entries".into(), entries.clone());
+        composed.event.insert("continue".into(), go_on.clone());
+        if valid && let Ok(context) = preview(&entries) {
+            composed.event.insert("context".into(), context);
+        }
+        let answer = match handler.call(&mut composed.event).await {
+            Ok(answer) => answer.unwrap_or_default(),
+            Err(error) => {
+                composed.report(handler.extension(), error);
+                continue;
+            }
+        };
+        if let Some(wanted) = answer.get("entries").filter(|it| it.is_array()) {
+            entries = wanted.clone();
+        }
+        if let Some(wanted) = answer.get("continue").filter(|it| it.is_boolean()) {
+            go_on = wanted.clone();
+        }
+        let checked = preview(&entries);
+        valid = checked.is_ok();
+        if let Err(error) = checked {
+            composed.report(handler.extension(), error);
+        }
+    }
+    composed.result = match valid {
+        true => json!({"entries": entries, "continue": go_on}),
+        false => json!({"entries": [], "continue": false}),
+    };
+    composed
+}
+
 impl Composed {
     fn report(&mut self, extension: &str, error: impl Into<String>) {
         self.errors.push(HandlerError {
@@ -185,6 +233,13 @@ impl Composed {
             Rule::Message => self.take_message(extension, &answer),
             Rule::ToolCall => self.take_object(answer, "block"),
             Rule::Gate => self.take_object(answer, "cancel"),
+            Rule::Trust => match text_at(&answer, "trusted") {
+                Some("yes" | "no") => {
+                    self.result = answer;
+                    Step::Stop
+                }
+                _ => Step::Next,
+            },
             Rule::ToolResult => self.take_tool_result(&answer),
             Rule::UserBash => self.take_bash(extension, answer),
             Rule::Payload => {

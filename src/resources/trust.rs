@@ -74,10 +74,15 @@ impl TrustRules {
         self.answers.lock().insert(cwd.to_owned(), trusted);
     }
 
+    /// Returns what was answered or said on the command line about a folder.
+    pub fn known(&self, cwd: &Path) -> Option<bool> {
+        let answered = self.answers.lock().get(cwd).copied();
+        answered.or(self.flag)
+    }
+
     /// Returns where the rules lead, and what is wrong with the store.
     pub fn verdict(&self, places: &Places, cwd: &Path) -> (Verdict, Option<TrustError>) {
-        let answered = self.answers.lock().get(cwd).copied();
-        let (facts, trouble) = TrustFacts::gather(places, cwd, answered.or(self.flag));
+        let (facts, trouble) = TrustFacts::gather(places, cwd, self.known(cwd));
         (decide(cwd, &facts, []), trouble)
     }
 

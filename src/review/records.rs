@@ -139,8 +139,8 @@ impl Records {
         let mut lines = text.split(|byte| *byte == b'\n');
         let mut record: CommitRecord = serde_json::from_slice(lines.next()?).ok()?;
         // A torn mark is no mark: then the disk says what happened.
-        let marks = lines.filter_map(|line| serde_json::from_slice::<Mark>(line).ok());
-        record.done = marks.last().map(|mark| mark.done).or(record.done);
+        let mut marks = lines.filter_map(|line| serde_json::from_slice::<Mark>(line).ok());
+        record.done = marks.next_back().map(|mark| mark.done).or(record.done);
         (record.session == session && record.call_id == call_id).then_some(record)
     }
 

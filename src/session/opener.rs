@@ -19,7 +19,7 @@ use crate::ai::{Model, ModelRegistry, RequestOptions};
 use crate::extensions::{Hooks, NoHooks, Source};
 use crate::files::agent_dir::Places;
 use crate::resources::settings::{Settings, Trust};
-use crate::resources::trust::{TrustRules, Verdict};
+use crate::resources::trust::{HandlerAnswer, TrustFacts, TrustRules, TrustStore, Verdict};
 use crate::resources::{LoadOptions, ResourceFlags, Resources};
 use crate::review::gate::Gate;
 use crate::tools::{self, ToolEnv, ToolOptions};
@@ -50,10 +50,12 @@ pub struct Opener {
     pub tools: ToolChoice,
     /// The binary that guards commands.
     pub guard: Option<PathBuf>,
-    /// Extensions.
+    /// Extensions. They serve one session: a process that opens several gives each its own.
     pub hooks: Arc<dyn Hooks>,
     /// Who writes the prompts of this process.
     pub source: Source,
+    /// Whether the face answers dialogs of extensions.
+    pub has_ui: bool,
 }
 
 /// The gate and the view of files of a face.
@@ -120,6 +122,26 @@ impl Opener {
             guard: None,
             hooks: Arc::new(NoHooks),
             source: Source::Interactive,
+            has_ui: false,
+        }
+    }
+
+    /// Lets extensions decide about the trust in a directory, where nothing else has decided and there is something to
+    /// trust. Called before [`Opener::load`].
+    pub async fn consult(&self, cwd: &Path) {
+        let (facts, _) = TrustFacts::gather(&self.places, cwd, self.trust.known(cwd));
+        if facts.flag.is_some() || !facts.needs_trust || !self.hooks.wants("project_trust") {
+            return;
+        }
+        let answer = self.hooks.project_trust(cwd).await;
+        let HandlerAnswer::Decided { trusted, remember } = answer else {
+            return;
+        };
+        self.trust.answer(cwd, trusted);
+        let store = TrustStore::new(&self.places.agent_dir);
+        let entry = (crate::files::agent_dir::real_path(cwd), Some(trusted));
+        if remember && let Err(error) = store.save(&vec![entry]) {
+            tracing::warn!("an answer about trust is not remembered: {error}");
         }
     }
 
@@ -209,6 +231,7 @@ impl Opener {
             tools_fixed: wish.flags_hold && self.tools != ToolChoice::default(),
             hooks: Arc::clone(&self.hooks),
             source: self.source,
+            has_ui: self.has_ui,
             ..RuntimeConfig::over(
                 options,
                 env,

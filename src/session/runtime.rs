@@ -7,6 +7,8 @@
 
 mod asking;
 mod bash;
+mod bind;
+mod boundary;
 mod commands;
 mod compact;
 mod core;
@@ -121,6 +123,8 @@ pub struct RuntimeConfig {
     pub hooks: Arc<dyn Hooks>,
     /// Who writes the prompts.
     pub source: Source,
+    /// Whether the face answers dialogs of extensions.
+    pub has_ui: bool,
 }
 
 impl RuntimeConfig {
@@ -153,6 +157,7 @@ impl RuntimeConfig {
             shell: Some(env),
             hooks: Arc::new(NoHooks),
             source: Source::Interactive,
+            has_ui: false,
         }
     }
 
@@ -230,6 +235,7 @@ impl Runtime {
             beside: std::collections::VecDeque::new(),
             shells: Vec::new(),
             active_tools: config.active_tools.clone(),
+            settling: false,
         };
         let thinking = config.thinking.or_else(|| {
             let model = state.model.as_ref()?;
@@ -251,6 +257,7 @@ impl Runtime {
             }
             sessions::begin_session(&core, state);
         });
+        bind::attach(&core);
         let (orders, inbox) = mpsc::unbounded_channel();
         core.tasks.spawn(commands::serve(Arc::clone(&core), inbox));
         review::follow(&core);
@@ -326,6 +333,7 @@ impl Runtime {
     pub async fn shutdown(&self) {
         let core = &self.core;
         core.abort();
+        core.config.hooks.ui_gone();
         core.with(|state| state.shells.iter().for_each(|shell| shell.cancel()));
         // The gate may serve other sessions of the process as well.
         let session = core.with(|state| state.session.id().to_owned());

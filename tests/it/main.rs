@@ -15,6 +15,7 @@ mod architecture;
 mod conformance;
 mod docs;
 mod gate;
+mod hooks;
 mod nvim;
 mod providers;
 mod resources;

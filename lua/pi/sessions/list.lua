@@ -198,7 +198,7 @@ local function colour(buf, at, row, widths)
 end
 
 --- Columns of what stands behind the title, and in a narrow window.
-local NUMBERS, AGE = 25, 8
+local NUMBERS, AGE = 26, 10
 local NARROW = 72
 
 ---@param row pi.sessions.Row

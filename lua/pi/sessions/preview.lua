@@ -19,7 +19,7 @@ local function facts(row)
     parts[#parts + 1] = 'begun ' .. os.date('%d %b %Y %H:%M', math.floor(row.created_ms / 1000))
   end
   local gap = require('pi.config').ascii() and ' - ' or ' · '
-  return '%#PiTime# ' .. table.concat(parts, gap):gsub('%%', '%%%%')
+  return '%#Comment# ' .. table.concat(parts, gap):gsub('%%', '%%%%')
 end
 
 ---@param row pi.sessions.Row

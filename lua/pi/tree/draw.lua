@@ -89,12 +89,10 @@ end
 function M.head(view)
   local name = (require('pi.session').info(view.session) or {}).name or ''
   local count = view.len == view.total and tostring(view.len) or (view.len .. '/' .. view.total)
-  local head = ' Session tree' .. (name ~= '' and ('  ' .. name) or '')
-  local rest = ('  %s  %s%s'):format(
-    view.filter,
-    count,
-    view.query ~= '' and ('  gs: ' .. view.query) or ''
-  )
+  -- In a narrow window what hides rows has to be seen first.
+  local head = view.query ~= '' and (' Rows with "%s"'):format(view.query)
+    or ' Session tree' .. (name ~= '' and ('  ' .. name) or '')
+  local rest = ('  %s  %s'):format(view.filter, count)
   buffer.set(view.buf, { head .. rest }, 0, 1)
   vim.api.nvim_buf_clear_namespace(view.buf, M.ns, 0, 1)
   vim.api.nvim_buf_set_extmark(view.buf, M.ns, 0, 0, {

@@ -17,6 +17,9 @@ use crate::ai::message::{AssistantMessage, Block, Message, StopReason, ToolDecla
 use crate::ai::model::Model;
 use crate::ai::transcript;
 
+/// Writes tools as an API wants them, and says whether some are strict.
+type WriteTools<'a> = dyn Fn(&[ToolDeclaration]) -> Result<(Value, bool), String> + 'a;
+
 /// Changes elements; true when that was done.
 pub(crate) type Mark<'a> = &'a dyn Fn(&mut [Value]) -> bool;
 
@@ -184,7 +187,7 @@ impl Call {
         &self,
         offer: &Arc<Offer>,
         variant: String,
-        write: &dyn Fn(&[ToolDeclaration]) -> Result<(Value, bool), String>,
+        write: &WriteTools<'_>,
     ) -> Result<Arc<Tools>, String> {
         let mut kept = self.kept.lock();
         kept.keep_model(self);

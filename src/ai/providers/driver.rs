@@ -21,6 +21,7 @@ use crate::ai::registry::Services;
 use crate::ai::retry;
 use crate::ai::secrets::Mask;
 use crate::ai::sse::{SseEvent, SseParser};
+use crate::ai::tap::{self, TapPoint};
 
 use super::assembly::{Assembly, Step};
 use super::{Api, Body, Call, Decoder, api, asked_wait, cut_chars};
@@ -30,7 +31,7 @@ const MAX_ERROR_CHARS: usize = 4000;
 /// A proxy, not the server behind it, wants to know who asks.
 const PROXY_LOGIN: StatusCode = StatusCode::PROXY_AUTHENTICATION_REQUIRED;
 /// How long the rest of a complete answer is waited for, so that the connection can be used again.
-const DRAIN: Duration = Duration::from_millis(20);
+const DRAIN: Duration = Duration::from_millis(100);
 
 /// Why a request ends early.
 enum Stop {
@@ -72,22 +73,23 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes the next bytes of the body.
-    fn take(&mut self, bytes: &[u8], out: &mut Assembly) -> Result<Step, Stop> {
-        self.parser
-            .push(bytes, &mut self.found)
-            .map_err(|error| Stop::text(error.to_string()))?;
-        Ok(self.decode(out))
+    /// Takes the next bytes of the body; none: it is over.
+    fn fill(&mut self, bytes: Option<&[u8]>) -> Result<(), Stop> {
+        match bytes {
+            Some(bytes) => self
+                .parser
+                .push(bytes, &mut self.found)
+                .map_err(|error| Stop::text(error.to_string())),
+            None => {
+                self.found.extend(self.parser.finish());
+                Ok(())
+            }
+        }
     }
 
-    /// The body is over.
+    /// Ends the answer after the last event, when none of them did.
     fn end(&mut self, out: &mut Assembly) -> Step {
-        self.found.extend(self.parser.finish());
-        let step = match self.decode(out) {
-            Step::More => self.decoder.end(out),
-            step => step,
-        };
-        match step {
+        match self.decoder.end(out) {
             Step::More => Step::Fail("the stream ended without an end".to_owned()),
             step => step,
         }
@@ -112,6 +114,8 @@ struct Driver {
     mask: Mask,
     out: Assembly,
     stage: Stage,
+    /// What is sent: a retry sends the same bytes again.
+    packed: Option<reqwest::Request>,
     began: Instant,
 }
 
@@ -128,6 +132,7 @@ pub(crate) fn stream(services: Arc<Services>, request: Request) -> EventStream {
         request,
         mask: Mask::default(),
         stage: Stage::Begin,
+        packed: None,
         began: Instant::now(),
     };
     futures::stream::unfold(driver, |mut driver| async move {
@@ -244,6 +249,38 @@ impl Driver {
         }
     }
 
+    /// Makes up what is sent, and lets a tap change it.
+    async fn pack(
+        asked: &Request,
+        client: &reqwest::Client,
+        api: &dyn Api,
+        call: &Call,
+        credentials: &Credentials,
+    ) -> Result<reqwest::Request, Stop> {
+        let (cancel, tap) = (&asked.cancel, &asked.options.tap);
+        let body = api.build(call).map_err(Stop::text)?;
+        let url = request_url(call, &body)?;
+        let mut headers = headers(api, &body, credentials, asked)?;
+        if let Some(tap) = tap.at(TapPoint::Headers) {
+            let changed = unless_cancelled(cancel, tap.headers(tap::shown(&headers))).await?;
+            headers = HeaderMap::new();
+            for (name, value) in changed.iter().filter(|(_, value)| !value.is_null()) {
+                set_header(&mut headers, name, value.as_str().map(str::to_owned))?;
+            }
+        }
+        let bytes = match tap.at(TapPoint::Payload) {
+            None => body.bytes(),
+            Some(tap) => {
+                let json = serde_json::to_value(&body);
+                let json = json.map_err(|error| Stop::text(error.to_string()))?;
+                serde_json::to_vec(&unless_cancelled(cancel, tap.payload(json)).await?)
+            }
+        };
+        let bytes = bytes.map_err(|error| Stop::text(error.to_string()))?;
+        let request = client.post(url).headers(headers).body(bytes).build();
+        request.map_err(|error| Stop::text(http::deepest(&error)))
+    }
+
     /// Sends the request once.
     async fn send(
         &mut self,
@@ -251,17 +288,22 @@ impl Driver {
         call: &mut Call,
         credentials: &Credentials,
     ) -> Result<Sent, Stop> {
-        let body = api.build(call).map_err(Stop::text)?;
-        let url = request_url(call, &body)?;
         let client = self.services.client()?;
+        let request = match self.packed.take() {
+            Some(request) => request,
+            None => Self::pack(&self.request, &client, api, call, credentials).await?,
+        };
+        // The body is shared, not copied.
+        let again = request.try_clone();
+        let url = request.url().clone();
         let proxy = self.services.proxy_of(&url)?;
-        let headers = headers(api, &body, credentials, &self.request)?;
-        let text = body
-            .bytes()
-            .map_err(|error| Stop::text(error.to_string()))?;
-        let send = client.post(url.clone()).headers(headers).body(text).send();
+        let send = client.execute(request);
         let limit = self.settings.header_timeout.or(self.settings.idle_timeout);
         let answer = unless_cancelled(&self.request.cancel, within(limit, send)).await?;
+        self.packed = again;
+        if let Ok(Ok(response)) = &answer {
+            Self::hear_response(&self.request, response).await?;
+        }
         let error = match (answer, proxy) {
             (Ok(Ok(response)), proxy) if response.status().is_success() => {
                 self.accept(response, api.decoder(call), url, proxy);
@@ -281,6 +323,14 @@ impl Driver {
         Ok(Sent::Failed(Failure::transport(&error)))
     }
 
+    async fn hear_response(request: &Request, response: &reqwest::Response) -> Result<(), Stop> {
+        let Some(tap) = request.options.tap.at(TapPoint::Response) else {
+            return Ok(());
+        };
+        let heard = tap.response(response.status().as_u16(), tap::shown(response.headers()));
+        unless_cancelled(&request.cancel, heard).await
+    }
+
     /// Reads what a server says against the request.
     async fn refused(
         &mut self,
@@ -293,6 +343,7 @@ impl Driver {
         let body = unless_cancelled(&self.request.cancel, http::error_body(response)).await?;
         if api.simplify(call, status, &body) {
             self.services.note_plain_tools(call);
+            self.packed = None;
             return Ok(Sent::Simplified);
         }
         Ok(Sent::Failed(Failure {
@@ -332,6 +383,7 @@ impl Driver {
         url: Url,
         proxy: Option<String>,
     ) {
+        self.packed = None;
         self.out.start();
         self.stage = Stage::Reading(Box::new(Reading {
             response,
@@ -360,9 +412,18 @@ impl Driver {
                 return Err(Stop::text(text));
             }
         };
-        let step = match chunk {
-            Some(bytes) => reading.take(&bytes, &mut self.out)?,
-            None => reading.end(&mut self.out),
+        reading.fill(chunk.as_deref())?;
+        if let Some(tap) = self.request.options.tap.at(TapPoint::StreamEvent) {
+            for event in &reading.found {
+                if let Ok(data) = serde_json::from_str(&event.data) {
+                    let heard = tap.stream_event(&self.request.model, data);
+                    unless_cancelled(&self.request.cancel, heard).await?;
+                }
+            }
+        }
+        let step = match reading.decode(&mut self.out) {
+            Step::More if chunk.is_none() => reading.end(&mut self.out),
+            step => step,
         };
         match step {
             Step::More => Ok(()),

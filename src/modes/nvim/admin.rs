@@ -80,7 +80,8 @@ fn others(face: &Face, _request: &Request) -> Answer {
     face.tell_model_problems();
     let registry = face.opener.registry();
     let providers = registry.status().into_iter().filter_map(|row| {
-        let why = row.problem?;
+        // A key alone would not help where nothing is known of the models.
+        let why = row.problem.filter(|_| row.models > 0 || row.set_up)?;
         let why = auth::beside_name(&row.provider, &why);
         Some(json!({"provider": row.provider, "name": row.name, "models": row.models, "why": why}))
     });

@@ -187,6 +187,7 @@ impl Face {
         }
         let face = self.clone();
         let directory = cwd.clone();
+        self.opener.consult(&cwd).await;
         // Reads settings, skills and the session file.
         let opened = tokio::task::spawn_blocking(move || face.opener.open(&directory, wish));
         let runtime = opened

@@ -70,6 +70,11 @@ impl Opener {
         self.opener.session_folder(cwd)
     }
 
+    /// Lets extensions decide about the trust in a directory, before a session of it is opened.
+    pub async fn consult(&self, cwd: &Path) {
+        self.opener.consult(cwd).await;
+    }
+
     /// Opens a session of a directory. Blocks on the file system.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::core::{Answer, Core, now_ms};
 use crate::ai::{BashExecutionMessage, Message};
-use crate::extensions::BashVerdict;
+use crate::extensions::{BashVerdict, BashWish};
 use crate::session::protocol::{CommandError, Event};
 use crate::tools::bash::{UserOutput, user_command};
 
@@ -19,7 +19,12 @@ pub(super) async fn run(
     exclude: bool,
     tag: Option<Value>,
 ) -> Answer {
-    let output = match core.config.hooks.user_bash(&command, exclude).await {
+    let wish = BashWish {
+        command: command.clone(),
+        exclude,
+        cwd: core.with(|state| state.cwd.clone()),
+    };
+    let output = match core.config.hooks.user_bash(&wish).await {
         BashVerdict::Run => execute(core, &command, tag).await?,
         BashVerdict::Block(reason) => return Err(CommandError(reason)),
         BashVerdict::Result(value) => read(&value),

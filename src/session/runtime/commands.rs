@@ -7,8 +7,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::core::{Answer, Core, Reply};
 use super::prompt::Prompt;
-use super::{bash, compact, models, navigate, prompt, queries, sessions};
+use super::{bash, bind, compact, models, navigate, prompt, queries, sessions};
 use crate::agent::Queue;
+use crate::extensions::Reason;
 use crate::resources::settings::Scope;
 use crate::session::protocol::{Behavior, Command, CommandError, NoticeLevel, QueueMode};
 use futures::StreamExt as _;
@@ -22,17 +23,17 @@ pub(super) type Order = (Command, Reply);
 /// before the next one is looked at. Ends when every handle is gone or the runtime is shut down.
 pub(super) async fn serve(core: Arc<Core>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let mut open: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
+    let early = start(&core, &mut orders).await;
+    for (command, reply) in early {
+        begin(&core, command, reply, &mut open).await;
+    }
     loop {
         tokio::select! {
             biased;
             () = core.stop.cancelled() => break,
             order = orders.recv() => {
                 let Some((command, reply)) = order else { break };
-                let mut future: BoxFuture<'static, ()> =
-                    Box::pin(carry_out(Arc::clone(&core), command, reply));
-                if futures::poll!(&mut future).is_pending() {
-                    open.push(future);
-                }
+                begin(&core, command, reply, &mut open).await;
             }
             Some(()) = open.next() => {}
         }
@@ -45,6 +46,39 @@ pub(super) async fn serve(core: Arc<Core>, mut orders: mpsc::UnboundedReceiver<O
         );
     }
     while open.next().await.is_some() {}
+}
+
+/// Lets extensions hear that the session begins. Orders wait for that and are returned, but for answers to the dialogs
+/// that extensions may open meanwhile.
+async fn start(core: &Arc<Core>, orders: &mut mpsc::UnboundedReceiver<Order>) -> Vec<Order> {
+    let mut early = Vec::new();
+    let beginning = bind::begin(core, Reason::Startup, None);
+    tokio::pin!(beginning);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut beginning => return early,
+            () = core.stop.cancelled() => return early,
+            Some((command, reply)) = orders.recv() => match command {
+                command @ Command::UiAnswer { .. } => {
+                    carry_out(Arc::clone(core), command, reply).await;
+                }
+                command => early.push((command, reply)),
+            },
+        }
+    }
+}
+
+async fn begin(
+    core: &Arc<Core>,
+    command: Command,
+    reply: Reply,
+    open: &mut FuturesUnordered<BoxFuture<'static, ()>>,
+) {
+    let mut future: BoxFuture<'static, ()> = Box::pin(carry_out(Arc::clone(core), command, reply));
+    if futures::poll!(&mut future).is_pending() {
+        open.push(future);
+    }
 }
 
 async fn carry_out(core: Arc<Core>, command: Command, reply: Reply) {

@@ -10,11 +10,13 @@ use super::asking::{Patient, summary_model};
 use super::core::{Answer, Core};
 use super::state::{State, describe};
 use crate::ai::Usage;
-use crate::extensions::CompactVerdict;
+use crate::extensions::{CompactPlan, CompactVerdict, put};
 use crate::session::compaction::decide::{self, Decision, Situation, When};
+use crate::session::compaction::prepare::Sourced;
 use crate::session::compaction::{
     CompactionSettings, Preparation, SummaryError, prepare, summarise,
 };
+use crate::session::projection::Entries;
 use crate::session::protocol::{CommandError, Event, NoticeLevel};
 use crate::session::store::CompactionEntry;
 
@@ -148,10 +150,16 @@ async fn automatic(
     core.tell(Event::CompactionStart {
         reason: reason.as_str().to_owned(),
     });
-    let done = compact(core, reason, None, &preparation, cancel).await;
+    let plan = Plan {
+        reason,
+        instructions: None,
+        will_retry,
+    };
+    let done = compact(core, &plan, &preparation, cancel).await;
     core.with_activity(|state| state.compacting = false);
     let succeeded = done.is_ok();
     tell_end(core, reason, will_retry && succeeded, &done);
+    hear_failure(core, &plan, &done).await;
     succeeded
 }
 
@@ -176,8 +184,13 @@ pub(super) async fn manual(core: &Arc<Core>, instructions: Option<String>) -> An
                 .map_err(|nothing| CommandError(nothing.to_string()))
         }))
     })?;
+    let plan = Plan {
+        reason: Reason::Manual,
+        instructions,
+        will_retry: false,
+    };
     let done = match begun {
-        Ok(preparation) => compact(core, Reason::Manual, instructions, &preparation, &cancel).await,
+        Ok(preparation) => compact(core, &plan, &preparation, &cancel).await,
         Err(error) => Err(Failure::Error(error.0)),
     };
     // Idle before anyone hears of the end.
@@ -186,6 +199,7 @@ pub(super) async fn manual(core: &Arc<Core>, instructions: Option<String>) -> An
         state.flush_held(core);
     });
     tell_end(core, Reason::Manual, false, &done);
+    hear_failure(core, &plan, &done).await;
     done.map_err(|failure| match failure {
         Failure::Aborted => CommandError::new("Compaction cancelled"),
         Failure::Error(error) => CommandError(error),
@@ -206,18 +220,77 @@ fn tell_end(core: &Core, reason: Reason, will_retry: bool, done: &Result<Value, 
     });
 }
 
+/// What a compaction is for.
+struct Plan {
+    reason: Reason,
+    instructions: Option<String>,
+    will_retry: bool,
+}
+
+/// Lets extensions hear of a compaction that came to nothing.
+async fn hear_failure(core: &Core, plan: &Plan, done: &Result<Value, Failure>) {
+    let Err(failure) = done else { return };
+    core.hear("session_compact_failed", || {
+        let aborted = matches!(failure, Failure::Aborted);
+        let mut fields = json!({
+            "reason": plan.reason.as_str(), "aborted": aborted, "willRetry": false,
+            "fromExtension": false,
+        });
+        if let Failure::Error(error) = failure {
+            put(&mut fields, "errorMessage", error.as_str());
+        }
+        fields
+    })
+    .await;
+}
+
+/// What extensions see of a compaction before it is made.
+fn compact_plan(core: &Core, plan: &Plan, preparation: &Preparation) -> CompactPlan {
+    let mut out = CompactPlan {
+        reason: plan.reason.as_str(),
+        instructions: plan.instructions.clone(),
+        will_retry: plan.will_retry,
+        ..CompactPlan::default()
+    };
+    if !core.config.hooks.wants("session_before_compact") {
+        return out;
+    }
+    let messages =
+        |list: &[Sourced]| -> Vec<Value> { list.iter().map(|it| it.message.to_value()).collect() };
+    core.with(|state| {
+        let settings = state.compaction_settings().unwrap_or_default();
+        out.preparation = json!({
+            "firstKeptEntryId": preparation.first_kept.as_str(),
+            "messagesToSummarize": messages(&preparation.history),
+            "turnPrefixMessages": messages(&preparation.turn_prefix),
+            "isSplitTurn": preparation.is_split_turn,
+            "tokensBefore": preparation.tokens_before,
+            "previousSummary": preparation.previous_summary,
+            "settings": {
+                "enabled": settings.enabled, "reserveTokens": settings.reserve_tokens,
+                "keepRecentTokens": settings.keep_recent_tokens,
+            },
+        });
+        let path = state.session.path();
+        let entries = path
+            .iter()
+            .filter_map(|pos| Entries::entry(&state.session, *pos));
+        out.branch = entries.map(|entry| entry.value()).collect();
+    });
+    out
+}
+
 /// Asks for the summary (an extension may give it) and appends it.
 async fn compact(
     core: &Arc<Core>,
-    reason: Reason,
-    instructions: Option<String>,
+    plan: &Plan,
     preparation: &Preparation,
     cancel: &CancellationToken,
 ) -> Result<Value, Failure> {
     let hooks = &core.config.hooks;
-    let verdict = hooks
-        .before_compact(reason.as_str(), instructions.as_deref())
-        .await;
+    let asked = compact_plan(core, plan, preparation);
+    let verdict = hooks.before_compact(&asked).await;
+    let from_extension = matches!(verdict, CompactVerdict::Use(_));
     let entry = match verdict {
         CompactVerdict::Cancel => return Err(Failure::Aborted),
         CompactVerdict::Use(own) => CompactionEntry {
@@ -228,22 +301,25 @@ async fn compact(
             from_hook: Some(true),
             usage: own.usage,
         },
-        CompactVerdict::Go => summarised(core, reason, instructions, preparation, cancel).await?,
+        CompactVerdict::Go => summarised(core, plan, preparation, cancel).await?,
     };
     if cancel.is_cancelled() {
         return Err(Failure::Aborted);
     }
     let (result, stored) = core.with(|state| append(core, state, entry))?;
-    hooks
-        .compacted(reason.as_str(), stored.as_ref(), None)
-        .await;
+    core.hear("session_compact", || {
+        json!({
+            "compactionEntry": stored, "fromExtension": from_extension,
+            "reason": plan.reason.as_str(), "willRetry": plan.will_retry,
+        })
+    })
+    .await;
     Ok(result)
 }
 
 async fn summarised(
     core: &Arc<Core>,
-    reason: Reason,
-    instructions: Option<String>,
+    plan: &Plan,
     preparation: &Preparation,
     cancel: &CancellationToken,
 ) -> Result<CompactionEntry, Failure> {
@@ -252,10 +328,10 @@ async fn summarised(
     };
     let asker = Patient {
         core,
-        reason: Some(reason.as_str()),
+        reason: Some(plan.reason.as_str()),
         cancel: cancel.clone(),
     };
-    let summary = summarise(&asker, &model, preparation, instructions.as_deref())
+    let summary = summarise(&asker, &model, preparation, plan.instructions.as_deref())
         .await
         .map_err(|error| match error {
             SummaryError::Aborted => Failure::Aborted,

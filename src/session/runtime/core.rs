@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -125,6 +125,19 @@ impl Core {
     /// Puts an event in line.
     pub(super) fn tell(&self, event: Event) {
         self.outbox.put(event);
+    }
+
+    /// Lets extensions hear of something that asks for no answer, when one listens.
+    pub(super) async fn hear(&self, event: &str, fields: impl FnOnce() -> Value + Send) {
+        let hooks = &self.config.hooks;
+        if hooks.wants(event) {
+            let mut record = Map::new();
+            record.insert("type".to_owned(), event.into());
+            if let Value::Object(fields) = fields() {
+                record.extend(fields);
+            }
+            hooks.observe(&Value::Object(record)).await;
+        }
     }
 
     /// Tells the person one line.

@@ -3,40 +3,64 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::boundary;
 use super::compact::{self, AfterRun};
 use super::core::Core;
 use super::host::Host;
 use super::state::State;
 use crate::agent::{self, RunReport};
 use crate::ai::retry::is_retryable;
-use crate::ai::{AssistantMessage, Message};
-use crate::extensions::{Boundary, Draft};
+use crate::ai::{AssistantMessage, Message, StopReason};
+use crate::extensions::Boundary;
 use crate::session::protocol::{Event, NoticeLevel};
 
 const CANCELLED: &str = "Retry cancelled";
 
 /// Starts the run whose token is in the state already.
 pub(super) fn start(core: &Arc<Core>, messages: Vec<Message>, cancel: CancellationToken) {
-    let host = Host {
-        core: Arc::clone(core),
-        cancel,
-    };
+    let host = Host::new(core, cancel);
     core.tasks.spawn(async move {
-        let mut report = agent::run(&host, &host.core.check, messages, &host.cancel).await;
-        while go_on(&host.core, &report, &host.cancel).await {
-            let last = host.core.with(|state| state.last_message());
-            match agent::resume(&host, &host.core.check, last.as_deref(), &host.cancel).await {
-                Ok(next) => report = next,
-                Err(error) => {
-                    host.core.notice(NoticeLevel::Error, error.0);
-                    break;
+        let core = host.core();
+        let check = &core.check;
+        let mut report = agent::run(&host, check, messages, &host.cancel).await;
+        loop {
+            match go_on(core, &report, &host.cancel).await {
+                Next::Settle => break,
+                // An extension wants one more request: there need not be anything new to answer.
+                Next::Ask => report = agent::run(&host, check, Vec::new(), &host.cancel).await,
+                Next::Resume => {
+                    let last = core.with(|state| state.last_message());
+                    match agent::resume(&host, check, last.as_deref(), &host.cancel).await {
+                        Ok(next) => report = next,
+                        Err(error) => {
+                            core.notice(NoticeLevel::Error, error.0);
+                            break;
+                        }
+                    }
                 }
             }
         }
-        settle(&host.core);
+        settle(core).await;
     });
+}
+
+/// What follows a run.
+enum Next {
+    /// Nothing.
+    Settle,
+    /// Another run from what is there, or from the queues.
+    Resume,
+    /// Another request with the context as it is.
+    Ask,
+}
+
+impl Next {
+    fn resume_if(yes: bool) -> Self {
+        if yes { Self::Resume } else { Self::Settle }
+    }
 }
 
 /// Whether the end of a run will be followed by another attempt.
@@ -55,26 +79,27 @@ fn may_retry(state: &State, answer: &AssistantMessage) -> bool {
     !run.aborted && retry.enabled && run.attempt < retry.max_retries && is_retryable(answer, window)
 }
 
-/// Decides after a run; true: run again from what is there.
-async fn go_on(core: &Arc<Core>, report: &RunReport, cancel: &CancellationToken) -> bool {
+/// Decides after a run.
+async fn go_on(core: &Arc<Core>, report: &RunReport, cancel: &CancellationToken) -> Next {
     if is_aborted(core) {
         end_retry(core, Some(CANCELLED));
-        return false;
+        return Next::Settle;
     }
+    let any_waiting = || core.with(|state| state.queues.any_waiting());
     let Some(answer) = report.last_answer() else {
-        return core.with(|state| state.queues.any_waiting());
+        return Next::resume_if(any_waiting());
     };
     if core.with(|state| may_retry(state, answer)) {
-        return retry(core, answer, cancel).await;
+        return Next::resume_if(retry(core, answer, cancel).await);
     }
-    if answer.stop_reason == crate::ai::StopReason::Error {
+    if answer.stop_reason == StopReason::Error {
         end_retry(core, answer.error_message.as_deref());
     }
     match compact::after_run(core, cancel).await {
-        AfterRun::Again => !is_aborted(core),
-        AfterRun::Done if is_aborted(core) => false,
-        AfterRun::Done if core.with(|state| state.queues.any_waiting()) => true,
-        AfterRun::Done => before_settle(core).await,
+        AfterRun::Again => Next::resume_if(!is_aborted(core)),
+        AfterRun::Done if is_aborted(core) => Next::Settle,
+        AfterRun::Done if any_waiting() => Next::Resume,
+        AfterRun::Done => before_settle(core, &answer.stop_reason).await,
     }
 }
 
@@ -140,41 +165,44 @@ async fn sleep(time: Duration, cut: &CancellationToken) -> bool {
     }
 }
 
-/// Asks extensions whether there is more to do; true: one more request.
-async fn before_settle(core: &Core) -> bool {
-    let answer = core
-        .config
-        .hooks
-        .boundary(Boundary::BeforeSettle, "completed")
-        .await;
-    append_drafts(core, answer.drafts)
-        && !is_aborted(core)
-        && (answer.go_on || core.with(|state| state.queues.any_waiting()))
+/// Asks extensions whether there is more to do.
+async fn before_settle(core: &Core, stop: &StopReason) -> Next {
+    let outcome = outcome_of(stop);
+    let wanted = boundary::ask(core, Boundary::BeforeSettle, outcome, None).await;
+    if is_aborted(core) {
+        return Next::Settle;
+    }
+    // What extensions queued, and what they want, is one request.
+    if core.with(|state| state.queues.any_waiting()) {
+        return Next::Resume;
+    }
+    match wanted && outcome == "completed" {
+        true => Next::Ask,
+        false => Next::Settle,
+    }
 }
 
-/// Appends what extensions added at a boundary: all of it, or nothing when one part cannot stand; false then.
-pub(super) fn append_drafts(core: &Core, drafts: Vec<Draft>) -> bool {
-    core.with(|state| {
-        if let Err(error) = state.check_drafts(&drafts) {
-            core.notice(NoticeLevel::Error, error);
-            return false;
-        }
-        for draft in drafts {
-            if let Err(error) = state.append_draft(core, draft) {
-                core.notice(NoticeLevel::Error, error);
-                return false;
-            }
-        }
-        true
-    })
+/// How a turn ended, as extensions hear it.
+pub(super) fn outcome_of(stop: &StopReason) -> &'static str {
+    match stop {
+        StopReason::Aborted => "aborted",
+        StopReason::Error => "error",
+        _ => "completed",
+    }
 }
 
-/// Ends the busy time: what was held is stored, then the end is told.
-fn settle(core: &Arc<Core>) {
-    core.with_activity(|state| {
+/// Ends the busy time: what was held is stored, then the end is told. Extensions hear of it at rest; what they ask for
+/// begins when all of them have heard.
+async fn settle(core: &Arc<Core>) {
+    let aborted = core.with_activity(|state| {
         state.flush_held(core);
         let aborted = state.run.take().is_some_and(|run| run.aborted);
         core.config.gate.run_ended(state.session.id());
+        state.settling = core.config.hooks.wants("agent_settled");
         core.tell(Event::AgentSettled { aborted });
+        aborted
     });
+    core.hear("agent_settled", || json!({"aborted": aborted}))
+        .await;
+    core.with_activity(|state| state.settling = false);
 }

@@ -11,7 +11,9 @@ use super::*;
 use crate::agent::{BeforeCall, CallInfo, CallOutcome};
 use crate::ai::providers::scripted::{Answer, Scripted};
 use crate::ai::{Block, Content, CustomMessage, Message};
-use crate::extensions::{Boundary, BoundaryAnswer, Draft, Input, InputVerdict, RunStart};
+use crate::extensions::{
+    Boundary, BoundaryAnswer, BoundaryPoint, Draft, Input, InputVerdict, RunPlan, RunStart,
+};
 
 #[derive(Default)]
 struct Recorder {
@@ -26,15 +28,12 @@ impl Recorder {
 
 #[async_trait]
 impl Hooks for Recorder {
-    fn observes(&self) -> bool {
-        true
+    fn wants(&self, event: &str) -> bool {
+        !event.starts_with("message_") && !event.contains("provider")
     }
 
     async fn observe(&self, record: &Value) {
-        let kind = record["type"].as_str().unwrap();
-        if !kind.starts_with("message_") {
-            self.log(kind);
-        }
+        self.log(record["type"].as_str().unwrap());
     }
 
     async fn command(&self, name: &str, args: &str) -> Option<Result<(), String>> {
@@ -55,8 +54,11 @@ impl Hooks for Recorder {
         }
     }
 
-    async fn before_run(&self, prompt: &str, _: &[Block]) -> RunStart {
-        self.log(format!("before run {prompt}"));
+    async fn before_run(&self, plan: RunPlan) -> RunStart {
+        let Message::User(user) = &plan.message else {
+            return RunStart::default();
+        };
+        self.log(format!("before run {}", user.content.text("")));
         RunStart {
             messages: vec![CustomMessage {
                 custom_type: "t".into(),
@@ -64,6 +66,7 @@ impl Hooks for Recorder {
                 ..CustomMessage::default()
             }],
             sections: vec![("mine".into(), "my section".into())],
+            ..RunStart::default()
         }
     }
 
@@ -106,8 +109,9 @@ impl Hooks for Recorder {
         None
     }
 
-    async fn boundary(&self, at: Boundary, outcome: &str) -> BoundaryAnswer {
-        self.log(format!("boundary {at:?} {outcome}"));
+    async fn boundary(&self, point: &BoundaryPoint<'_>) -> BoundaryAnswer {
+        let at = point.at;
+        self.log(format!("boundary {at:?} {}", point.outcome));
         let first = at == Boundary::BeforeSettle
             && self
                 .log
@@ -174,13 +178,12 @@ async fn hooks_are_asked_in_order_and_may_change_block_and_add() {
         tool result runs
         tool_execution_end
         boundary TurnEnd completed
-        turn_end
         turn_start
         context 7
         boundary TurnEnd completed
-        turn_end
         agent_end
-        boundary BeforeSettle completed"#]]
+        boundary BeforeSettle completed
+        agent_settled"#]]
     .assert_eq(&hooks.log.lock().join("\n"));
     let last = model.requests().pop().unwrap();
     let texts: Vec<String> = last
@@ -215,7 +218,7 @@ struct Drafting(Mutex<Vec<Draft>>);
 
 #[async_trait]
 impl Hooks for Drafting {
-    async fn boundary(&self, _: Boundary, _: &str) -> BoundaryAnswer {
+    async fn boundary(&self, _: &BoundaryPoint<'_>) -> BoundaryAnswer {
         let drafts = std::mem::take(&mut *self.0.lock());
         BoundaryAnswer {
             go_on: !drafts.is_empty(),

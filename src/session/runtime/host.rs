@@ -3,28 +3,69 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, now_ms};
 use super::state::State;
-use super::{compact, drive, pictures};
+use super::{bind, boundary, compact, drive, pictures};
 use crate::agent::{
     BeforeCall, CallInfo, CallOutcome, CallSetting, FinishedTurn, HostError, PreparedRequest,
     Queue, RunEvent, RunHost, SessionFacts, Tool, TurnDecision,
 };
-use crate::ai::{Message, Request, RequestOptions, StopReason, SystemMessage};
+use crate::ai::provider::Partial;
+use crate::ai::{Content, Message, Request, RequestOptions, StopReason, SystemMessage};
 use crate::extensions::Boundary;
 use crate::files::moment;
+use crate::session::projection::{Context, llm, system};
 use crate::session::protocol::Event;
 
 /// The host of one run.
 pub(super) struct Host {
-    pub(super) core: Arc<Core>,
+    core: Arc<Core>,
     pub(super) cancel: CancellationToken,
+    heard: Mutex<Heard>,
+}
+
+/// What extensions hear of a run besides its events.
+#[derive(Default)]
+struct Heard {
+    /// Turns that have begun in this run.
+    turns: u32,
+    /// The answer that streams, as far as it is there; kept when someone listens to its pieces.
+    partial: Partial,
+}
+
+/// The name of the event that extensions hear; `None` for those that they are asked about elsewhere, or that are not
+/// theirs.
+fn heard_as(event: &Event) -> Option<&'static str> {
+    Some(match event {
+        Event::AgentStart => "agent_start",
+        Event::AgentEnd { .. } => "agent_end",
+        Event::TurnStart => "turn_start",
+        Event::MessageStart { .. } => "message_start",
+        Event::MessageUpdate { .. } => "message_update",
+        Event::ToolStart { .. } => "tool_execution_start",
+        Event::ToolUpdate { .. } => "tool_execution_update",
+        Event::ToolEnd { .. } => "tool_execution_end",
+        _ => return None,
+    })
 }
 
 impl Host {
+    pub(super) fn new(core: &Arc<Core>, cancel: CancellationToken) -> Self {
+        Self {
+            core: Arc::clone(core),
+            cancel,
+            heard: Mutex::default(),
+        }
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// Puts an event in line and waits while the line is long. Extensions hear it first.
     async fn tell(&self, event: Event) {
         self.observe(&event).await;
@@ -33,12 +74,48 @@ impl Host {
     }
 
     async fn observe(&self, event: &Event) {
+        let turn = self.count(event);
         let hooks = &self.core.config.hooks;
-        if hooks.observes()
-            && let Some(record) = event.to_wire()
-        {
-            hooks.observe(&record).await;
+        if !heard_as(event).is_some_and(|name| hooks.wants(name)) {
+            return;
         }
+        let Some(Value::Object(mut record)) = event.to_wire() else {
+            return;
+        };
+        match event {
+            Event::AgentEnd { .. } => drop(record.shift_remove("willRetry")),
+            Event::TurnStart => {
+                record.insert("turnIndex".to_owned(), turn.into());
+                record.insert("timestamp".to_owned(), now_ms().into());
+            }
+            Event::MessageUpdate { event, .. } => {
+                let message = {
+                    let mut heard = self.heard.lock();
+                    heard.partial.apply(event);
+                    Message::Assistant(heard.partial.message.clone()).to_value()
+                };
+                record.shift_remove("usage");
+                record.insert("message".to_owned(), message);
+            }
+            Event::MessageStart { message } => {
+                if let Message::Assistant(answer) = &**message {
+                    self.heard.lock().partial.message = answer.clone();
+                }
+            }
+            _ => {}
+        }
+        hooks.observe(&Value::Object(record)).await;
+    }
+
+    /// Counts the turns of a run; returns the number of the present one, from 0.
+    fn count(&self, event: &Event) -> u32 {
+        let mut heard = self.heard.lock();
+        match event {
+            Event::AgentStart => heard.turns = 0,
+            Event::TurnStart => heard.turns += 1,
+            _ => {}
+        }
+        heard.turns.saturating_sub(1)
     }
 
     /// Tells the beginning of a message; one from a queue leaves the queue at this moment.
@@ -160,22 +237,23 @@ impl RunHost for Host {
     }
 
     async fn prepare_request(&self) -> Result<PreparedRequest, HostError> {
-        let (model, thinking, messages, session_id) = self.core.with(|state| {
-            let context = state.session.context();
+        let (model, thinking, context, session_id, forced) = self.core.with(|state| {
+            let run = state.run.as_ref();
             (
                 state.model.clone(),
                 state.thinking,
-                context.llm_messages(),
+                state.session.context(),
                 state.session.id().to_owned(),
+                run.and_then(|run| run.forced_prompt.clone()),
             )
         });
         let Some(model) = model else {
             return Err(HostError("No model selected".to_owned()));
         };
-        let messages = match self.core.config.hooks.context(&messages).await {
-            Some(changed) => changed.into_iter().map(Arc::new).collect(),
-            None => messages,
-        };
+        let mut messages = self.messages(&context).await;
+        if let Some(prompt) = forced {
+            force_prompt(&mut messages, prompt);
+        }
         Ok(PreparedRequest {
             provider: Arc::clone(&self.core.config.provider),
             request: Request {
@@ -184,6 +262,7 @@ impl RunHost for Host {
                 options: RequestOptions {
                     thinking,
                     session_id: Some(session_id),
+                    tap: bind::tap(&self.core.config.hooks),
                     ..self.core.config.options.clone()
                 },
                 cancel: self.cancel.clone(),
@@ -193,23 +272,14 @@ impl RunHost for Host {
 
     async fn finish_turn(&self, turn: &FinishedTurn) -> TurnDecision {
         let outcome = match &*turn.message {
-            Message::Assistant(answer) => match answer.stop_reason {
-                StopReason::Aborted => "aborted",
-                StopReason::Error => "error",
-                _ => "completed",
-            },
+            Message::Assistant(answer) => drive::outcome_of(&answer.stop_reason),
             _ => "completed",
         };
-        let answer = self
-            .core
-            .config
-            .hooks
-            .boundary(Boundary::TurnEnd, outcome)
-            .await;
-        if drive::append_drafts(&self.core, answer.drafts) && answer.go_on {
-            TurnDecision::Continue
-        } else {
-            TurnDecision::None
+        let index = self.heard.lock().turns.saturating_sub(1);
+        let turn = Some((index, turn));
+        match boundary::ask(&self.core, Boundary::TurnEnd, outcome, turn).await {
+            true => TurnDecision::Continue,
+            false => TurnDecision::None,
         }
     }
 
@@ -253,6 +323,34 @@ impl RunHost for Host {
     fn now_ms(&self) -> i64 {
         now_ms()
     }
+}
+
+impl Host {
+    /// The messages of a request. Extensions see the branch's own messages, before they become those of a model.
+    async fn messages(&self, context: &Context) -> Vec<Arc<Message>> {
+        let hooks = &self.core.config.hooks;
+        if hooks.wants("context") || hooks.wants("context_with_system") {
+            let messages: Vec<Arc<Message>> = context.messages().cloned().collect();
+            if let Some(changed) = hooks.context(&messages).await {
+                let sent = llm::convert(changed.iter()).into_iter();
+                return sent.map(Arc::new).collect();
+            }
+        }
+        context.llm_messages()
+    }
+}
+
+/// Puts one prompt in the place of all system messages; the tools that are declared stay so.
+fn force_prompt(messages: &mut Vec<Arc<Message>>, prompt: String) {
+    let now = system::replay(messages.iter().map(|message| &**message));
+    messages.retain(|message| !matches!(**message, Message::System(_)));
+    let system = SystemMessage {
+        content: Content::Text(prompt),
+        tools_added: now.and_then(|system| system.tools_added),
+        timestamp: now_ms(),
+        ..SystemMessage::default()
+    };
+    messages.insert(0, Arc::new(Message::System(system)));
 }
 
 /// A good answer ends a series of attempts and gives the next overflow its recovery back.

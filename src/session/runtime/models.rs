@@ -8,6 +8,7 @@ use super::core::{Answer, Core};
 use super::state::State;
 use crate::ai::registry::ModelRegistry;
 use crate::ai::{Model, ThinkingLevel};
+use crate::extensions::put;
 use crate::session::protocol::{CommandError, Event};
 
 /// The models a session can choose from. The catalogue behind it may change while the session runs.
@@ -120,6 +121,7 @@ async fn select(core: &Core, model: &Arc<Model>, source: &str) -> Result<(), Com
         .models
         .check_credentials(model)
         .map_err(CommandError)?;
+    let before = core.with(|state| state.model.clone());
     let change = core.with(|state| -> Result<_, CommandError> {
         state.model = Some(Arc::clone(model));
         state
@@ -134,7 +136,14 @@ async fn select(core: &Core, model: &Arc<Model>, source: &str) -> Result<(), Com
         Ok(change_level(core, state, wanted))
     })?;
     tell_level(core, change).await;
-    core.config.hooks.model_select(model, source).await;
+    core.hear("model_select", || {
+        let mut fields = json!({"model": &**model, "source": source});
+        if let Some(before) = before {
+            put(&mut fields, "previousModel", json!(*before));
+        }
+        fields
+    })
+    .await;
     Ok(())
 }
 
@@ -199,10 +208,11 @@ fn change_level(
 
 async fn tell_level(core: &Core, change: Option<(ThinkingLevel, ThinkingLevel)>) {
     if let Some((level, before)) = change {
-        let hooks = &core.config.hooks;
-        hooks
-            .thinking_level_select(level.as_str(), before.as_str())
-            .await;
+        core.hear(
+            "thinking_level_select",
+            || json!({"level": level.as_str(), "previousLevel": before.as_str()}),
+        )
+        .await;
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{Patient, summary_model};
 use super::core::{Answer, Core};
 use super::state::State;
+use crate::entry::Kind;
+use crate::extensions::{TreePlan, put};
 use crate::session::branch_summary::{Instructions, select, summarise, token_budget};
 use crate::session::compaction::{RESERVE_TOKENS, SummaryError};
 use crate::session::projection::{Entries, Pos};
@@ -63,6 +65,8 @@ struct Move {
     prefill: Option<String>,
     left: Vec<Pos>,
     old_leaf: Option<String>,
+    /// The newest entry that both branches have.
+    common: Option<String>,
 }
 
 async fn navigate(
@@ -84,38 +88,96 @@ async fn navigate(
     };
     let hooks = &core.config.hooks;
     let wants = wish != SummaryWish::None && !planned.left.is_empty();
-    let verdict = hooks.before_tree(planned.target.as_deref(), wants).await;
+    let plan = tree_plan(core, &planned, wants, &wish, label.as_deref());
+    let verdict = hooks.before_tree(&plan).await;
     label = verdict.label.or(label);
     if let Some(instructions) = verdict.instructions {
         wish = SummaryWish::With(instructions);
     }
+    let replace = verdict.replace_instructions;
     let summary = match (verdict.cancel, wants, verdict.summary) {
         (true, ..) => Err(SummaryError::Aborted),
         (_, false, _) => Ok(None),
-        (_, true, Some(text)) => Ok(Some(SummaryEntry {
-            summary: text,
+        (_, true, Some(own)) => Ok(Some(SummaryEntry {
+            summary: own.summary,
+            details: own.details,
+            usage: own.usage,
             from_hook: Some(true),
-            ..SummaryEntry::default()
         })),
-        (_, true, None) => summarised(core, &planned.left, &wish, &cancel)
+        (_, true, None) => summarised(core, &planned.left, &wish, replace, &cancel)
             .await
             .map(Some),
     };
-    let answer = core.with_activity(|state| {
+    let from_hook = summary.as_ref().is_ok_and(|it| {
+        let own = it.as_ref().and_then(|summary| summary.from_hook);
+        own == Some(true)
+    });
+    let has_summary = matches!(summary, Ok(Some(_)));
+    let (answer, has_moved) = core.with_activity(|state| {
         state.summarizing = None;
         let answer = match summary {
-            Ok(summary) => carry_out(core, state, &planned, summary, label.as_deref()),
-            Err(SummaryError::Aborted) => Ok(moved(None, true)),
+            Ok(summary) => carry_out(core, state, &planned, summary, label.as_deref())
+                .map(|answer| (answer, true)),
+            Err(SummaryError::Aborted) => Ok((moved(None, true), false)),
             Err(error) => Err(CommandError(format!("Branch summary failed: {error}"))),
         };
         state.flush_held(core);
         answer
     })?;
-    let new_leaf = core.with(|state| state.session.leaf_id().map(ToString::to_string));
-    hooks
-        .tree_moved(new_leaf.as_deref(), planned.old_leaf.as_deref())
+    if has_moved {
+        core.hear("session_tree", || {
+            core.with(|state| tree_record(state, &planned, has_summary, from_hook))
+        })
         .await;
+    }
     Ok(answer)
+}
+
+/// What extensions hear of a move that was made.
+fn tree_record(state: &State, planned: &Move, has_summary: bool, from_hook: bool) -> Value {
+    let leaf = state.session.leaf_id().map(ToString::to_string);
+    let mut record = json!({"newLeafId": leaf, "oldLeafId": planned.old_leaf});
+    if has_summary {
+        let is_summary = |entry: &crate::entry::Entry| entry.facts().kind == Kind::BranchSummary;
+        let path = state.session.path();
+        let mut newest = path
+            .iter()
+            .rev()
+            .filter_map(|pos| Entries::entry(&state.session, *pos));
+        if let Some(entry) = newest.find(is_summary) {
+            put(&mut record, "summaryEntry", entry.value());
+            put(&mut record, "fromExtension", from_hook);
+        }
+    }
+    record
+}
+
+/// What extensions see of a move before it is made.
+fn tree_plan(
+    core: &Core,
+    planned: &Move,
+    wants_summary: bool,
+    wish: &SummaryWish,
+    label: Option<&str>,
+) -> TreePlan {
+    let listens = core.config.hooks.wants("session_before_tree");
+    let left = core.with(|state| {
+        let entries = planned.left.iter().filter(|_| listens);
+        let entries = entries.filter_map(|pos| Entries::entry(&state.session, *pos));
+        entries.map(|entry| entry.value()).collect()
+    });
+    TreePlan {
+        target: planned.target.clone(),
+        old_leaf: planned.old_leaf.clone(),
+        common: planned.common.clone(),
+        left,
+        wants_summary,
+        instructions: match wish {
+            SummaryWish::With(text) => Some(text.clone()),
+            _ => None,
+        },
+        label: label.map(str::to_owned),
+    }
 }
 
 /// Looks where a move would lead; `None` when the leaf is there already.
@@ -133,6 +195,7 @@ fn plan(state: &State, target: Option<String>) -> Result<Option<Move>, CommandEr
             prefill: None,
             left: session.path(),
             old_leaf,
+            common: None,
         }));
     };
     let pos = session
@@ -143,10 +206,15 @@ fn plan(state: &State, target: Option<String>) -> Result<Option<Move>, CommandEr
         .leaf
         .and_then(|pos| Entries::id(session, pos))
         .map(ToString::to_string);
+    let left = session.left_behind(session.leaf(), pos);
+    let common = left
+        .common_ancestor
+        .and_then(|pos| Entries::id(session, pos));
     Ok(Some(Move {
         leaf,
         prefill: destination.prefill,
-        left: session.left_behind(session.leaf(), pos).entries,
+        common: common.map(ToString::to_string),
+        left: left.entries,
         target,
         old_leaf,
     }))
@@ -156,6 +224,7 @@ async fn summarised(
     core: &Arc<Core>,
     left: &[Pos],
     wish: &SummaryWish,
+    replace: bool,
     cancel: &CancellationToken,
 ) -> Result<SummaryEntry, SummaryError> {
     let model = summary_model(core, cancel)
@@ -176,6 +245,7 @@ async fn summarised(
         cancel: cancel.clone(),
     };
     let instructions = match wish {
+        SummaryWish::With(text) if replace => Instructions::Replace(text),
         SummaryWish::With(text) => Instructions::Focus(text),
         _ => Instructions::None,
     };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::core::{Answer, Core, Reply, now_ms};
@@ -14,8 +14,8 @@ use super::state::{ActiveRun, State};
 use super::{compact, drive};
 use crate::agent::Queue;
 use crate::ai::{Block, Content, CustomMessage, Message, SystemMessage, UserMessage};
-use crate::extensions::{Input, InputVerdict, RunStart};
-use crate::resources::system_prompt::Sections;
+use crate::extensions::{Input, InputVerdict, RunPlan, RunStart, put};
+use crate::resources::system_prompt::{PromptTool, Sections};
 use crate::session::protocol::{Behavior, CommandError, Event, NoticeLevel};
 use crate::tools::image::{Profile, prepare_blocks};
 
@@ -83,6 +83,7 @@ async fn submit(
     let Some(prompt) = receive(core, prompt, behavior.filter(|_| busy)).await else {
         return Ok(Submitted::Done("handled"));
     };
+    core.wait_until(|state| !state.settling).await;
     core.with_activity(|state| {
         if state.run.is_some() {
             let behavior = behavior.ok_or_else(|| CommandError::new(BUSY))?;
@@ -103,7 +104,7 @@ async fn submit(
 fn check_model(core: &Core, state: &State) -> Result<(), CommandError> {
     let Some(model) = &state.model else {
         return Err(CommandError::new(
-            "No model selected: choose one, or log in to a provider first",
+            "No model selected: choose one, or log in to a provider first (`pi-nvim auth check` names the keys)",
         ));
     };
     core.config
@@ -115,23 +116,72 @@ fn check_model(core: &Core, state: &State) -> Result<(), CommandError> {
 /// Prepares the run and starts it.
 async fn begin(core: Arc<Core>, prompt: Prompt, cancel: CancellationToken, reply: Reply) {
     compact::before_prompt(&core, &cancel).await;
-    let start = core
-        .config
-        .hooks
-        .before_run(&prompt.text, &prompt.images)
-        .await;
     let message = user_message(prompt);
+    let mut start = before_run(&core, &message).await;
+    if let Some(names) = start.tools.take() {
+        core.with(|state| state.active_tools = Some(names));
+    }
     let tools = core.prompt_tools();
     let messages = core.with(|state| {
         state.flush_held(&core);
         state.answer_dangling(&core);
-        let wanted = state.sections(&core, &tools, &start.sections);
+        if let Some(run) = &mut state.run {
+            run.forced_prompt = start.forced_prompt.take();
+        }
+        let wanted = state.sections(&core, &tools, &start);
         let messages = starting_messages(state, &wanted, message, start);
         state.record_selection(&core);
         messages
     });
     reply.send(&core, Ok(disposed("started")));
     drive::start(&core, messages, cancel);
+}
+
+/// Asks extensions before a run.
+async fn before_run(core: &Core, message: &Message) -> RunStart {
+    let hooks = &core.config.hooks;
+    let mut plan = RunPlan {
+        message: message.clone(),
+        system_prompt: String::new(),
+        options: Map::new(),
+    };
+    if hooks.wants("before_agent_start") {
+        let tools = core.prompt_tools();
+        core.with(|state| {
+            let sections = state.sections(core, &tools, &RunStart::default());
+            plan.system_prompt = sections.render();
+            plan.options = prompt_options(state, &tools);
+        });
+    }
+    hooks.before_run(plan).await
+}
+
+/// What the system prompt is made of, as extensions may change it.
+fn prompt_options(state: &State, tools: &[PromptTool]) -> Map<String, Value> {
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let snippets = tools.iter();
+    let snippets =
+        snippets.filter_map(|tool| Some((tool.name.clone(), json!(tool.snippet.as_ref()?))));
+    let guidelines = tools
+        .iter()
+        .map(|tool| (tool.name.clone(), json!(tool.guidelines)));
+    let resources = &state.resources;
+    let files = resources.context_files.iter();
+    let files = files.map(|file| json!({"path": file.path, "content": file.content}));
+    let skills = resources.skills.iter();
+    let skills = skills.map(|skill| json!({"name": skill.name, "description": skill.description}));
+    let mut options = json!({
+        "selectedTools": names, "hiddenTools": [],
+        "toolSnippets": snippets.collect::<Map<String, Value>>(),
+        "toolGuidelines": guidelines.collect::<Map<String, Value>>(),
+        "promptGuidelines": [], "sections": {},
+        "appendSystemPrompt": resources.addendum.join("\n\n"), "cwd": resources.cwd,
+        "contextFiles": files.collect::<Vec<_>>(), "skills": skills.collect::<Vec<_>>(),
+    });
+    if let Some(custom) = &resources.custom_prompt {
+        put(&mut options, "customPrompt", custom.as_str());
+    }
+    options.as_object().cloned().unwrap_or_default()
 }
 
 /// The messages a run begins with: what changed of the prompt, the person's message, what goes beside it.

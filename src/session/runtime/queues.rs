@@ -28,14 +28,19 @@ pub(super) struct Queues {
 impl Queues {
     /// Makes empty queues with the modes that the settings say.
     pub(super) fn from_settings(settings: &Map<String, Value>) -> Self {
+        let mut queues = Self::default();
+        queues.follow(settings);
+        queues
+    }
+
+    /// Takes over the modes that the settings say; what waits stays.
+    pub(super) fn follow(&mut self, settings: &Map<String, Value>) {
         let mode = |key: &str| {
             let word = settings.get(key).and_then(Value::as_str);
             word.and_then(QueueMode::parse).unwrap_or_default()
         };
-        let mut queues = Self::default();
-        queues.set_mode(Queue::Steering, mode("steeringMode"));
-        queues.set_mode(Queue::FollowUp, mode("followUpMode"));
-        queues
+        self.set_mode(Queue::Steering, mode("steeringMode"));
+        self.set_mode(Queue::FollowUp, mode("followUpMode"));
     }
 
     fn line(&mut self, queue: Queue) -> &mut Line {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::bind;
 use super::core::{Answer, Core};
 use super::state::{State, describe};
 use crate::entry::Role;
@@ -22,7 +23,7 @@ use crate::session::store::{Session, Start, StoreError};
 
 pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {
     match command {
-        Command::SetSessionName { name } => set_name(core, &name),
+        Command::SetSessionName { name } => set_name(core, &name).await,
         Command::NewSession { parent, name } => new(core, parent, name).await,
         Command::SwitchSession { path } => switch(core, &path).await,
         Command::Fork { entry } => fork(core, &entry).await,
@@ -34,19 +35,24 @@ pub(super) async fn answer(core: &Arc<Core>, command: Command) -> Answer {
     }
 }
 
-fn set_name(core: &Core, name: &str) -> Answer {
+async fn set_name(core: &Core, name: &str) -> Answer {
     let name = name.trim();
     if name.is_empty() {
         return Err(CommandError::new("Session name cannot be empty"));
     }
-    core.with(|state| {
+    let now = core.with(|state| -> Result<_, CommandError> {
         state.session.append_session_info(name)?;
         state.tell_notices(core);
-        core.tell(Event::SessionInfoChanged {
-            name: state.session.name().map(ToOwned::to_owned),
-        });
-        Ok(Value::Null)
-    })
+        let name = state.session.name().map(ToOwned::to_owned);
+        core.tell(Event::SessionInfoChanged { name: name.clone() });
+        Ok(name)
+    })?;
+    core.hear("session_info_changed", || named(now)).await;
+    Ok(Value::Null)
+}
+
+fn named(name: Option<String>) -> Value {
+    name.map_or(json!({}), |name| json!({ "name": name }))
 }
 
 fn cancelled(cancelled: bool) -> Value {
@@ -72,7 +78,11 @@ async fn new(core: &Arc<Core>, parent: Option<PathBuf>, name: Option<String>) ->
     {
         fresh.append_session_info(name)?;
     }
+    let named_now = fresh.name().map(ToOwned::to_owned);
     take_over(core, fresh, Reason::New).await;
+    if named_now.is_some() {
+        core.hear("session_info_changed", || named(named_now)).await;
+    }
     Ok(cancelled(false))
 }
 
@@ -235,7 +245,7 @@ pub(super) async fn take_over(core: &Arc<Core>, session: Session, reason: Reason
             file: state.session.file().map(ToOwned::to_owned),
         });
     });
-    hooks.session_start(reason, old_file.as_ref()).await;
+    bind::begin(core, reason, old_file.as_ref()).await;
 }
 
 /// Aborts what runs, waits for it, and keeps anything new from beginning until the new session is there.
@@ -335,8 +345,9 @@ pub(super) async fn reload(core: &Arc<Core>) -> Answer {
         for diagnostic in &resources.diagnostics {
             core.notice(NoticeLevel::Warning, diagnostic.message.clone());
         }
+        state.queues.follow(resources.settings.effective());
         state.resources = resources;
     });
-    hooks.session_start(Reason::Reload, None).await;
+    bind::begin(core, Reason::Reload, None).await;
     Ok(Value::Null)
 }

@@ -15,7 +15,7 @@ use crate::ai::{
     CustomMessage, Message, Model, StopReason, SystemMessage, ThinkingLevel, ToolResultMessage,
 };
 use crate::entry::EntryId;
-use crate::extensions::Draft;
+use crate::extensions::{Draft, RunStart};
 use crate::resources::Resources;
 use crate::resources::system_prompt::{PromptTool, Sections};
 use crate::session::projection::ModelRef;
@@ -44,6 +44,8 @@ pub(super) struct State {
     pub(super) shells: Vec<CancellationToken>,
     /// Names of active tools; `None` = all.
     pub(super) active_tools: Option<Vec<String>>,
+    /// Extensions hear that a run has settled: what they ask for then begins when all have heard.
+    pub(super) settling: bool,
 }
 
 /// The run in progress.
@@ -58,6 +60,8 @@ pub(super) struct ActiveRun {
     pub(super) recovered: bool,
     /// Entries of the newest answer and of its results.
     pub(super) answer_entries: Vec<String>,
+    /// What extensions put in the place of the system prompt, in the requests of this run.
+    pub(super) forced_prompt: Option<String>,
 }
 
 impl ActiveRun {
@@ -70,6 +74,7 @@ impl ActiveRun {
             retry_wait: None,
             recovered: false,
             answer_entries: Vec::new(),
+            forced_prompt: None,
         }
     }
 }
@@ -346,8 +351,8 @@ impl State {
                 })
             }
         };
-        let id = stored.map_err(|error| describe(&error))?;
         self.tell_notices(core);
+        let id = stored.map_err(|error| describe(&error))?;
         self.tell_entry(core, &id);
         Ok(())
     }
@@ -373,17 +378,15 @@ impl State {
     }
 
     /// Returns the prompt sections for these tools.
-    pub(super) fn sections(
-        &self,
-        core: &Core,
-        tools: &[PromptTool],
-        extra: &[(String, String)],
-    ) -> Sections {
-        match self.resources.sections(tools, extra) {
+    pub(super) fn sections(&self, core: &Core, tools: &[PromptTool], start: &RunStart) -> Sections {
+        let (extra, rules) = (&start.sections, &start.guidelines);
+        match self.resources.sections(tools, extra, rules) {
             Ok(sections) => sections,
             Err(error) => {
                 core.notice(NoticeLevel::Warning, error.to_string());
-                self.resources.sections(tools, &[]).unwrap_or_default()
+                self.resources
+                    .sections(tools, &[], rules)
+                    .unwrap_or_default()
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::ai::{Block, Message};
 
 mod beside;
 mod compaction;
+mod files;
 
 struct Fixture {
     _dir: tempfile::TempDir,

@@ -21,6 +21,11 @@ use super::desk::{Call, Desk, Trouble, text_of};
 
 #[test]
 fn whatever_happens_files_results_and_records_agree() {
+    each_seed(case);
+}
+
+/// Runs the cases that are asked for, each on a paused time of its own. A failing one prints its seed.
+pub(super) fn each_seed<F: Future<Output = ()>>(case: impl Fn(u64) -> F) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seeds: Vec<u64> = match number("PI_NVIM_SEED") {
         Some(seed) => vec![seed],

@@ -29,7 +29,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::desk::{Desk, Editor, Trouble};
-use super::random::{Random, decide, open};
+use super::random::{Random, decide, each_seed, open};
 
 mod checks;
 mod fakes;
@@ -39,25 +39,7 @@ use fakes::{Brain, Recorder};
 
 #[test]
 fn whatever_happens_the_session_tells_what_was_done() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let seeds: Vec<u64> = match number("PI_NVIM_SEED") {
-        Some(seed) => vec![seed],
-        None => (0..number("PI_NVIM_CASES").unwrap_or(256)).collect(),
-    };
-    for seed in seeds {
-        let run = catch_unwind(AssertUnwindSafe(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .start_paused(true)
-                .build()
-                .unwrap();
-            runtime.block_on(case(seed));
-        }));
-        if let Err(panic) = run {
-            eprintln!("the failing case has the seed: PI_NVIM_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    each_seed(case);
 }
 
 /// `d` is not there at first.

@@ -159,6 +159,7 @@ fn options(value: &Value) -> RequestOptions {
         tool_choice: value.get("toolChoice").cloned(),
         api_key: text("apiKey").map(Into::into),
         extra,
+        ..RequestOptions::default()
     }
 }
 

@@ -185,6 +185,7 @@ fn spawn(case: &Value, places: &Places) -> Child {
 fn send_signal(child: &Child, name: &str) {
     let signal = match name {
         "SIGHUP" => rustix::process::Signal::HUP,
+        "SIGINT" => rustix::process::Signal::INT,
         _ => rustix::process::Signal::TERM,
     };
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
@@ -216,7 +217,7 @@ async fn script_rpc(
     });
     let mut seen: Vec<Value> = Vec::new();
     let mut waited = 0;
-    let mut input = Some(input);
+    let (mut input, mut signalled) = (Some(input), false);
     for step in case["stdin_records"].as_array().unwrap() {
         let mut next = async |seen: &mut Vec<Value>| match tokio::time::timeout(
             Duration::from_secs(20),
@@ -262,10 +263,15 @@ async fn script_rpc(
             input = None;
         } else if let Some(name) = step.get("signal") {
             send_signal(child, name.as_str().unwrap());
+            signalled = true;
         }
     }
+    // After a signal the process ends by that: the end of its input must not be quicker.
+    let held = if signalled { input.take() } else { None };
     drop(input);
-    match tokio::time::timeout(LIMIT, reading).await {
+    let text = tokio::time::timeout(LIMIT, reading).await;
+    drop(held);
+    match text {
         Ok(text) => text.unwrap(),
         Err(_) => String::new(),
     }

@@ -91,6 +91,23 @@ async fn the_end_of_input_ends_a_hanging_run_and_its_command_soon() {
 }
 
 #[tokio::test]
+async fn an_interrupt_stores_the_aborted_turn_like_any_other_end() {
+    for (signal, code) in [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)] {
+        let script = json!([
+            {"send": {"id": "p", "type": "prompt", "message": "go"}},
+            {"wait_for": {"type": "message_update"}},
+            {"signal": signal}
+        ]);
+        let answers = json!([{"text": "part", "hang_after_text": true}]);
+        let run = case::play(&rpc(script, answers)).await;
+        assert_eq!(run.exit["code"], code, "{signal}");
+        let entries = &run.sessions[0].1;
+        let last = &entries.last().unwrap()["message"];
+        assert_eq!(last["stopReason"], "aborted", "{signal}");
+    }
+}
+
+#[tokio::test]
 async fn a_command_that_prints_odd_things_leaves_stdout_clean() {
     let script = json!([
         {"send": {"id": "b", "type": "bash", "command": "printf 'a\\033[3'; sleep 0.1; printf '1mb\\n'; printf 'x\\342\\200\\250y'; echo noise >&2"}},

@@ -59,6 +59,24 @@ fn ids_find_sessions_of_this_project_and_others_are_only_copied() {
     assert_eq!(session_id(&rpc(&["--session-id", "own"])), "own");
     assert_eq!(session_id(&rpc(&["--session-id", "own-1"])), "own-1");
 
+    let nobody = rpc(&["--resume"]);
+    let text = String::from_utf8_lossy(&nobody.stderr);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(
+        text.starts_with("Error: --resume") && text.contains("--continue"),
+        "{text}"
+    );
+    let unknown = rpc(&["--session", "nothing-like-it"]);
+    let text = String::from_utf8_lossy(&unknown.stderr);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(text, "No session found matching 'nothing-like-it'\n");
+    let odd = rpc(&["--tools", "read,raed"]);
+    let text = String::from_utf8_lossy(&odd.stderr);
+    assert!(
+        text.contains("no tool is named raed; there are read, bash"),
+        "{text}"
+    );
+
     let refused = rpc(&["--session", "other"]);
     let text = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1));
