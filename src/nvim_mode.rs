@@ -77,6 +77,7 @@ fn opener(cli: &Cli, cwd: &Path) -> Result<Opener, String> {
     };
     Ok(Opener {
         model,
+        has_ui: true,
         ..cli.opener(places, registry)
     })
 }

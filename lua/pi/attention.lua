@@ -311,7 +311,10 @@ function M.print()
       lines[#lines + 1] = { question.message .. '\n' }
     end
   end
-  lines[#lines + 1] = { ('%d file(s) with hunks to review\n'):format(state.reviews) }
+  if state.reviews > 0 then
+    local files = state.reviews == 1 and '1 file has' or ('%d files have'):format(state.reviews)
+    lines[#lines + 1] = { files .. ' hunks to review\n' }
+  end
   api.nvim_echo(lines, false, {})
 end
 

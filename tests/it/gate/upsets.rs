@@ -278,7 +278,7 @@ async fn what_a_formatter_changed_is_put_back_with_the_change() {
     call.result.await.unwrap().unwrap();
     let calls = ["c".to_owned()];
     let line = desk.gate.restore("s", &calls).await.unwrap();
-    assert_eq!(line, "1 file(s) to restore");
+    assert_eq!(line, "1 file to restore, shown as a review");
     let restore = desk.gate.proposals(None).last().unwrap().id;
     *desk.editor.hook.lock() = None;
     desk.act(ReviewAction::AcceptFile { proposal: restore });
