@@ -93,6 +93,15 @@ pub fn resolve_path(text: &str, base: &Path, home: &Path) -> PathBuf {
     normalize(&base.join(path))
 }
 
+/// Returns a path as a person writes it: `~` for their home folder.
+pub fn shown(path: &Path, home: &Path) -> String {
+    match path.strip_prefix(home) {
+        Ok(rest) if rest.as_os_str().is_empty() => "~".into(),
+        Ok(rest) if home.parent().is_some() => format!("~/{}", rest.display()),
+        _ => path.display().to_string(),
+    }
+}
+
 /// Removes `.` and `..` from a path by its text alone.
 pub fn normalize(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
@@ -139,6 +148,19 @@ mod tests {
         assert_eq!(it.agent_dir, Path::new("/h/.pi/agent"));
         assert_eq!(it.state_dir, Path::new("/h/.local/state/pi-nvim"));
         assert_eq!(it.session_dir, None);
+    }
+
+    #[test]
+    fn a_path_below_home_is_shown_short() {
+        for (path, home, expected) in [
+            ("/home/me/x/y", "/home/me", "~/x/y"),
+            ("/home/me", "/home/me", "~"),
+            ("/home/men", "/home/me", "/home/men"),
+            ("/srv/x", "/home/me", "/srv/x"),
+            ("/srv/x", "/", "/srv/x"),
+        ] {
+            assert_eq!(shown(Path::new(path), Path::new(home)), expected);
+        }
     }
 
     #[test]

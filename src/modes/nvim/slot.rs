@@ -16,7 +16,7 @@ use super::json::{at, put};
 use super::outbox::{Outbox, Source};
 use super::status::Status;
 use super::written::Calls;
-use crate::files::agent_dir::real_path;
+use crate::files::agent_dir::{real_path, shown};
 use crate::review::{HunkState, ProposalState, ReviewEvent, ReviewMode};
 use crate::session::projection::Entries as _;
 use crate::session::tree_view::TreeView;
@@ -216,7 +216,7 @@ impl Slot {
         *self.cwd.lock() = cwd;
         self.status.lock().mode(self.runtime.gate().mode());
         self.load_history(&id);
-        self.greet(&face.first_steps());
+        self.greet(&face.first_steps(), &face.opener.places().home);
         self.warn_of_place(&face.opener.places().home);
         self.refresh_stats();
         self.draw();
@@ -244,7 +244,7 @@ impl Slot {
     }
 
     /// What an empty chat says: what to do, where this is, and which model answers.
-    fn greet(&self, without_model: &str) {
+    fn greet(&self, without_model: &str, home: &Path) {
         let status = self.status.lock();
         let model = match status.model_name() {
             Some(model) => format!("Model      {model}"),
@@ -261,7 +261,7 @@ impl Slot {
         self.chat.lock().greet(&format!(
             "Type below and send with <C-s>, or `:Pi ask ...`. `?` lists the keys.\n\n\
              Directory  {}\nReview     {mode}\n{model}",
-            cwd.display()
+            shown(&cwd, home)
         ));
     }
 
@@ -438,7 +438,9 @@ impl Slot {
                     "steering": steering, "follow_up": follow_up});
                 self.outbox.set(key, op);
             }
-            Event::ModelChanged { .. } => self.greet(&face.first_steps()),
+            Event::ModelChanged { .. } => {
+                self.greet(&face.first_steps(), &face.opener.places().home)
+            }
             Event::AgentSettled { .. } | Event::TurnEnd { .. } | Event::CompactionEnd { .. } => {
                 self.chat.lock().apply(event, now());
                 self.refresh_stats();
