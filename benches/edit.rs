@@ -41,7 +41,7 @@ fn edit_tool(dir: &Path) -> Arc<dyn Tool> {
     let env = ToolEnv {
         workspace,
         gate,
-        options: ToolOptions::default(),
+        options: ToolOptions::default().into(),
     };
     builtin(env)
         .into_iter()

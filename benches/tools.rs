@@ -43,7 +43,7 @@ impl Bench {
         let env = ToolEnv {
             workspace,
             gate,
-            options: ToolOptions::default(),
+            options: ToolOptions::default().into(),
         };
         Self {
             runtime: Runtime::new().unwrap(),

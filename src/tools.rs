@@ -27,7 +27,7 @@ pub mod truncate;
 mod walk;
 mod write;
 
-pub use env::{ToolEnv, ToolOptions};
+pub use env::{LiveOptions, ToolEnv, ToolOptions};
 
 /// Names of the tools that are active unless settings say otherwise, in their order.
 pub const DEFAULT_TOOLS: [&str; 4] = ["read", "bash", "edit", "write"];

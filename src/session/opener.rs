@@ -11,11 +11,12 @@ use std::sync::Arc;
 use secrecy::SecretString;
 
 use super::protocol::CommandError;
+use super::runtime::settings::follow;
 use super::runtime::{Runtime, RuntimeConfig, ScopedModels, SessionChoice};
 use crate::agent::Tool;
 use crate::ai::choice::{Wanted, choose};
 use crate::ai::http::HttpSettings;
-use crate::ai::{Model, ModelRegistry, RequestOptions};
+use crate::ai::{Model, ModelRegistry};
 use crate::extensions::{Hooks, NoHooks, Source};
 use crate::files::agent_dir::Places;
 use crate::resources::settings::{Settings, Trust};
@@ -206,7 +207,7 @@ impl Opener {
         let env = ToolEnv {
             workspace: desk.workspace,
             gate: desk.gate,
-            options: self.tool_options(&resources.settings),
+            options: self.tool_options(&resources.settings).into(),
         };
         let builtin = tools::builtin(env.clone());
         let extra = self.hooks.tools();
@@ -222,7 +223,6 @@ impl Opener {
             session: wish.session,
             session_id: wish.id,
             session_name: wish.name,
-            options: RequestOptions::from_settings(settings),
             thinking: choice.level,
             model_fixed: wish.flags_hold && self.wanted.flags.model.is_some(),
             thinking_fixed: wish.flags_hold && self.wanted.thinking.is_some(),
@@ -248,16 +248,15 @@ impl Opener {
 
     fn tool_options(&self, settings: &Settings) -> ToolOptions {
         let child = CHILD_ENV.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        ToolOptions {
-            command_prefix: settings.shell_command_prefix().map(str::to_owned),
-            shell_path: settings.shell_path().map(PathBuf::from),
-            auto_resize_images: settings.image_auto_resize(),
+        let mut options = ToolOptions {
             home: self.places.home.clone(),
             agent_bin_dir: Some(self.places.agent_dir.join("bin")),
             guard: self.guard.clone(),
             extra_env: child.into(),
             ..ToolOptions::default()
-        }
+        };
+        follow(&mut options, settings);
+        options
     }
 }
 

@@ -26,7 +26,7 @@ mod queries;
 mod queues;
 mod review;
 mod sessions;
-mod settings;
+pub(in crate::session) mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -52,7 +52,7 @@ use crate::resources::settings::Trust;
 use crate::resources::trust::TrustRules;
 use crate::resources::{LoadOptions, ResourceFlags, Resources};
 use crate::review::gate::{Gate, GateConfig};
-use crate::tools::{self, ToolEnv, ToolOptions};
+use crate::tools::{self, LiveOptions, ToolEnv};
 use crate::workspace::Workspace;
 use crate::workspace::disk::DiskWorkspace;
 
@@ -174,7 +174,7 @@ impl RuntimeConfig {
         let env = ToolEnv {
             workspace,
             gate,
-            options: ToolOptions::default(),
+            options: LiveOptions::default(),
         };
         let own = cwd.join(".pi-nvim");
         let load = LoadOptions {

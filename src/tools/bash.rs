@@ -109,7 +109,13 @@ fn start(
             return Err(ToolError::aborted());
         }
         let variables = session_variables(&cx.session);
-        let spec = spec(&env.options, &input.command, &cx.cwd, variables, timeout)?;
+        let spec = spec(
+            &env.options.get(),
+            &input.command,
+            &cx.cwd,
+            variables,
+            timeout,
+        )?;
         (cx.updates)(ToolUpdate::default());
         let started = Instant::now();
         let watch = env.gate.before_command().await;
@@ -126,7 +132,7 @@ fn start(
 
 async fn run(env: &ToolEnv, spec: Spec, cx: &ToolContext) -> Result<(Output, End), ToolError> {
     let execution = Execution::start(spec, cx.cancel.clone())?;
-    let mut output = Output::new(&env.options.tmp_dir);
+    let mut output = Output::new(&env.options.get().tmp_dir);
     let end = follow(execution, &mut output, cx).await?;
     output.finish();
     Ok((output, end))

@@ -149,7 +149,7 @@ pub(super) async fn look<T: Send + 'static>(
     work: impl FnOnce(&Ground) -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
     let ground = Ground {
-        place: paths::resolve(path.unwrap_or("."), &cx.cwd, &env.options.home)?,
+        place: paths::resolve(path.unwrap_or("."), &cx.cwd, &env.options.get().home)?,
         buffers: unless_aborted(cx, env.workspace.all_unsaved()).await?,
         cancel: cx.cancel.clone(),
     };

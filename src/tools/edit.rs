@@ -152,7 +152,7 @@ fn submit(
             format!("no edits for {path}: `edits` must hold at least one replacement"),
         ));
     }
-    let absolute = paths::resolve(&path, &cx.cwd, &env.options.home)?;
+    let absolute = paths::resolve(&path, &cx.cwd, &env.options.get().home)?;
     let path_given = path.clone();
     Ok(env.gate.submit(Change {
         session: cx.session.session_id,

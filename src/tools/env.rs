@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
+
 use crate::review::gate::Gate;
 use crate::workspace::Workspace;
 
@@ -14,7 +16,32 @@ pub struct ToolEnv {
     /// Every change and every command passes it.
     pub gate: Gate,
     /// Settings and places.
-    pub options: ToolOptions,
+    pub options: LiveOptions,
+}
+
+/// Options as they stand now: clones share them, so a change of the settings reaches the tools of a running session.
+#[derive(Clone, Debug, Default)]
+pub struct LiveOptions(Arc<RwLock<Arc<ToolOptions>>>);
+
+impl LiveOptions {
+    /// Returns the options as they stand. A call takes them once and goes by them to its end.
+    pub fn get(&self) -> Arc<ToolOptions> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Changes the options for calls that begin from now on.
+    pub fn change(&self, change: impl FnOnce(&mut ToolOptions)) {
+        let mut held = self.0.write();
+        let mut options = ToolOptions::clone(&held);
+        change(&mut options);
+        *held = Arc::new(options);
+    }
+}
+
+impl From<ToolOptions> for LiveOptions {
+    fn from(options: ToolOptions) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(options))))
+    }
 }
 
 /// Settings and places that tools need; plain data.

@@ -77,7 +77,7 @@ fn start(
     Box::pin(async move {
         let input: Input = declare::decode("read", arguments)?;
         let given = input.path.clone();
-        let (cwd, home) = (cx.cwd.clone(), env.options.home.clone());
+        let (cwd, home) = (cx.cwd.clone(), env.options.get().home.clone());
         let resolved = declare::blocking(&cx, move || {
             let path = paths::resolve_existing(&input.path, &cwd, &home)?;
             let real = path.canonicalize().ok();
@@ -87,7 +87,10 @@ fn start(
         let buffer = unsaved(&env, &path, real.as_deref());
         let job = Job {
             buffer: declare::unless_aborted(&cx, buffer).await?,
-            profile: Profile::of(cx.session.model.as_deref(), env.options.auto_resize_images),
+            profile: Profile::of(
+                cx.session.model.as_deref(),
+                env.options.get().auto_resize_images,
+            ),
             range: Range::new(input.offset, input.limit),
             path,
             given,

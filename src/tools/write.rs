@@ -67,7 +67,7 @@ fn submit(
     cx: ToolContext,
 ) -> Result<BoxFuture<'static, Result<ToolOutput, ToolError>>, ToolError> {
     let Input { path, content } = declare::decode("write", arguments)?;
-    let absolute = paths::resolve(&path, &cx.cwd, &env.options.home)?;
+    let absolute = paths::resolve(&path, &cx.cwd, &env.options.get().home)?;
     let success = format!("Successfully wrote to {path}");
     Ok(env.gate.submit(Change {
         session: cx.session.session_id,

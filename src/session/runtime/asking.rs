@@ -85,7 +85,7 @@ pub(super) fn summary_model(core: &Core, cancel: &CancellationToken) -> Option<S
     Some(SummaryModel {
         model: model?,
         thinking,
-        options: core.config.options.clone(),
+        options: core.request_options(),
         cancel: cancel.clone(),
     })
 }

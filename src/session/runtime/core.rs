@@ -16,6 +16,7 @@ use super::RuntimeConfig;
 use super::outbox::Outbox;
 use super::state::State;
 use crate::agent::{ArgumentCheck, Tool};
+use crate::ai::RequestOptions;
 use crate::resources::system_prompt::PromptTool;
 use crate::session::protocol::{CommandError, Event, NoticeLevel};
 
@@ -50,6 +51,18 @@ impl Core {
             state: Mutex::new(state),
             activity: watch::Sender::new(0),
         })
+    }
+
+    /// What every request asks for: what the settings say now, and over it what the session was begun with.
+    pub(super) fn request_options(&self) -> RequestOptions {
+        let mut options = self.config.options.clone();
+        let said = self.with(|state| {
+            RequestOptions::from_settings(state.resources.settings.effective()).extra
+        });
+        for (name, value) in said {
+            options.extra.entry(name).or_insert(value);
+        }
+        options
     }
 
     /// Looks at or changes the state. Keep the closure short; it must not take the lock again.

@@ -263,7 +263,7 @@ impl RunHost for Host {
                     thinking,
                     session_id: Some(session_id),
                     tap: bind::tap(&self.core.config.hooks),
-                    ..self.core.config.options.clone()
+                    ..self.core.request_options()
                 },
                 cancel: self.cancel.clone(),
             },

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::core::{Answer, Core};
 use super::state::State;
+use crate::ai::http::HttpSettings;
 use crate::ai::registry::ModelRegistry;
 use crate::ai::{Model, ThinkingLevel};
 use crate::extensions::put;
@@ -18,6 +19,9 @@ pub trait Models: Send + Sync + 'static {
 
     /// Reads again what a person may have changed; called before a list is shown. May block on the file system.
     fn reload(&self) {}
+
+    /// Takes over what the settings say about connections.
+    fn configure(&self, _settings: &Map<String, Value>) {}
 
     /// Models that cycling goes through, when they are fewer than all.
     fn scoped(&self) -> Option<Vec<Arc<Model>>> {
@@ -54,6 +58,11 @@ impl Models for ScopedModels {
 
     fn reload(&self) {
         self.registry.reload();
+    }
+
+    fn configure(&self, settings: &Map<String, Value>) {
+        self.registry
+            .configure(HttpSettings::from_settings(settings));
     }
 
     fn scoped(&self) -> Option<Vec<Arc<Model>>> {

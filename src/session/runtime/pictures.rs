@@ -12,7 +12,7 @@ pub(super) async fn fit(core: &Core, tool: &str, mut outcome: CallOutcome) -> Ca
         return outcome;
     }
     let shell = core.config.shell.as_ref();
-    let resize = shell.is_none_or(|env| env.options.auto_resize_images);
+    let resize = shell.is_none_or(|env| env.options.get().auto_resize_images);
     let model = core.with(|state| state.model.clone());
     let profile = Profile::of(model.as_deref(), resize);
     let blocks = content.clone();

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::bind;
 use super::core::{Answer, Core};
+use super::settings;
 use super::state::{State, describe};
 use crate::entry::Role;
 use crate::extensions::Reason;
@@ -346,6 +347,11 @@ pub(super) async fn reload(core: &Arc<Core>) -> Answer {
             core.notice(NoticeLevel::Warning, diagnostic.message.clone());
         }
         state.queues.follow(resources.settings.effective());
+        core.config.models.configure(resources.settings.effective());
+        if let Some(env) = &core.config.shell {
+            env.options
+                .change(|options| settings::follow(options, &resources.settings));
+        }
         state.resources = resources;
     });
     bind::begin(core, Reason::Reload, None).await;

@@ -2,7 +2,11 @@
 
 use serde_json::{Map, Value};
 
+use std::path::PathBuf;
+
 use crate::ai::retry::RetryPolicy;
+use crate::resources::settings::Settings;
+use crate::tools::ToolOptions;
 
 /// Settings of runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,8 +14,13 @@ pub(super) struct RuntimeSettings {
     pub(super) retry: RetrySettings,
     /// `compaction.enabled`.
     pub(super) auto_compaction: bool,
-    /// `shellCommandPrefix`.
-    pub(super) shell_prefix: Option<String>,
+}
+
+/// Takes over what the settings say about tools.
+pub(in crate::session) fn follow(options: &mut ToolOptions, settings: &Settings) {
+    options.command_prefix = settings.shell_command_prefix().map(str::to_owned);
+    options.shell_path = settings.shell_path().map(PathBuf::from);
+    options.auto_resize_images = settings.image_auto_resize();
 }
 
 /// `retry`.
@@ -41,11 +50,6 @@ impl RuntimeSettings {
                 },
             },
             auto_compaction: flag("compaction", "enabled").unwrap_or(true),
-            shell_prefix: settings
-                .get("shellCommandPrefix")
-                .and_then(Value::as_str)
-                .filter(|prefix| !prefix.is_empty())
-                .map(ToOwned::to_owned),
         }
     }
 }

@@ -42,7 +42,7 @@ fn config(dir: &Path, model: &Scripted) -> RuntimeConfig {
     let env = ToolEnv {
         workspace: Arc::new(DiskWorkspace::default()),
         gate: gate(dir),
-        options: ToolOptions::default(),
+        options: LiveOptions::default(),
     };
     let record = Arc::new(Scripted::model());
     let models = Arc::new(vec![Arc::clone(&record)]);

@@ -43,9 +43,9 @@ pub async fn user_command(
     cancel: CancellationToken,
     show: mpsc::Sender<String>,
 ) -> Result<UserOutput, ToolError> {
-    let spec = super::spec(&env.options, command, cwd, Vec::new(), None)?;
+    let spec = super::spec(&env.options.get(), command, cwd, Vec::new(), None)?;
     let mut execution = Execution::start(spec, cancel.clone())?;
-    let mut output = Cleaned::new(&env.options.tmp_dir);
+    let mut output = Cleaned::new(&env.options.get().tmp_dir);
     loop {
         let fresh = match execution.next().await {
             Step::Output(piece) => output.feed(&piece),

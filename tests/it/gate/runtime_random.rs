@@ -309,7 +309,8 @@ fn start(desk: &Desk, files: Arc<Recorder>, model: Scripted) -> Runtime {
             home: outside.clone(),
             tmp_dir: outside.clone(),
             ..ToolOptions::default()
-        },
+        }
+        .into(),
     };
     let record = Arc::new(Scripted::model());
     let mut config = RuntimeConfig::in_memory(&desk.root, Arc::new(model), record);

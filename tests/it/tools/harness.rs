@@ -347,14 +347,16 @@ fn env_of(case: &Case, setup: &Setup) -> ToolEnv {
             .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()));
         extra_env.extend(pairs);
     }
-    let mut env = test_env(setup);
-    env.options.command_prefix = text("commandPrefix");
-    env.options.shell_path = text("shellPath").map(PathBuf::from);
-    env.options.auto_resize_images = options
-        .get("autoResizeImages")
-        .and_then(Value::as_bool)
-        .unwrap_or(true);
-    env.options.extra_env = extra_env;
+    let env = test_env(setup);
+    env.options.change(|now| {
+        now.command_prefix = text("commandPrefix");
+        now.shell_path = text("shellPath").map(PathBuf::from);
+        now.auto_resize_images = options
+            .get("autoResizeImages")
+            .and_then(Value::as_bool)
+            .unwrap_or(true);
+        now.extra_env = extra_env;
+    });
     env
 }
 
@@ -371,7 +373,8 @@ pub(crate) fn test_env(setup: &Setup) -> ToolEnv {
             tmp_dir: setup.tmp.clone(),
             guard: Some(PathBuf::from(env!("CARGO_BIN_EXE_pi-nvim"))),
             ..ToolOptions::default()
-        },
+        }
+        .into(),
     }
 }
 

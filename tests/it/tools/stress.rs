@@ -209,8 +209,8 @@ async fn a_dropped_call_takes_its_command_along() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_guard_the_group_still_ends() {
     let setup = Setup::empty();
-    let mut env = test_env(&setup);
-    env.options.guard = None;
+    let env = test_env(&setup);
+    env.options.change(|options| options.guard = None);
     let call = Call::bash_for("echo $$ > shell; sleep 300 & echo $! > child; exit 3", 0.5);
     let outcome = call.run(&setup, env.clone()).await;
     // The child keeps the pipe and is quiet: the shell's end counts.
@@ -478,8 +478,9 @@ async fn the_session_is_told_in_variables() {
         thinking_level: Some("high".to_owned()),
         ..SessionFacts::default()
     };
-    let mut env = test_env(&setup);
-    env.options.extra_env = vec![("PI_MODEL".to_owned(), "outer".to_owned())];
+    let env = test_env(&setup);
+    let outer = vec![("PI_MODEL".to_owned(), "outer".to_owned())];
+    env.options.change(|options| options.extra_env = outer);
     let outcome = call.run(&setup, env).await;
     assert_eq!(
         text(&outcome)
@@ -501,8 +502,9 @@ async fn the_agents_own_programs_are_found_first() {
     let setup = Setup::empty();
     let bin = setup.home.join("bin");
     fs::create_dir(&bin).unwrap();
-    let mut env = test_env(&setup);
-    env.options.agent_bin_dir = Some(bin.clone());
+    let env = test_env(&setup);
+    env.options
+        .change(|options| options.agent_bin_dir = Some(bin.clone()));
     let outcome = Call::bash("echo ${PATH%%:*}").run(&setup, env).await;
     assert_eq!(text(&outcome), format!("{}\n", bin.display()));
 }

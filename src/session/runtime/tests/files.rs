@@ -179,6 +179,52 @@ async fn a_reload_takes_over_what_the_settings_say_now() {
     assert!(text.contains(": all"), "and is left alone");
 }
 
+#[tokio::test]
+async fn a_reload_reaches_tools_and_requests_of_a_running_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = dir.path().join("agent/settings.json");
+    std::fs::create_dir_all(settings.parent().unwrap()).unwrap();
+    let model = Scripted::replay([Answer::new().text("one"), Answer::new().text("two")]);
+    let mut config = config(dir.path(), &model);
+    config.shell = Some(ToolEnv {
+        workspace: Arc::new(DiskWorkspace::default()),
+        gate: gate(dir.path()),
+        options: LiveOptions::default(),
+    });
+    let runtime = Runtime::start(config).unwrap();
+    let mut it = Fixture {
+        events: runtime.subscribe(1000),
+        runtime,
+        model,
+        _dir: dir,
+    };
+    let said = async |it: &Fixture| {
+        let command = Command::Bash {
+            command: "echo \"[$MARK]\"".to_owned(),
+            exclude_from_context: true,
+            tag: None,
+        };
+        it.ask(command).await["output"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(said(&it).await.trim(), "[]");
+    it.prompt("first").await;
+    it.until("settled").await;
+
+    let now = json!({"shellCommandPrefix": "MARK=here", "thinkingBudgets": {"low": 7}});
+    std::fs::write(&settings, now.to_string()).unwrap();
+    it.ask(Command::Reload).await;
+    assert_eq!(said(&it).await.trim(), "[here]");
+    it.prompt("second").await;
+    it.until("settled").await;
+    let budgets: Vec<Option<Value>> = it
+        .model
+        .requests()
+        .iter()
+        .map(|request| request.options.extra.get("thinkingBudgets").cloned())
+        .collect();
+    assert_eq!(budgets, [None, Some(json!({"low": 7}))]);
+}
+
 /// The entry of the first message of the person.
 async fn first_user(it: &Fixture) -> String {
     let messages = it.ask(Command::GetForkMessages).await;
