@@ -21,7 +21,7 @@ shot() { # name size start keys...
   cp -R "$root/scripts/demo/sample" "$home/shop"
   for key in "$@"; do keys+=("--keys=$key"); done
   (cd "$home/shop" && git init -q . && env -u NVIM \
-    HOME="$home/home" PI_CODING_AGENT_DIR="$home/agent" TMPDIR="$home/tmp" XDG_CONFIG_HOME="$home/config" \
+    HOME="$home" PI_CODING_AGENT_DIR="$home/agent" TMPDIR="$home/tmp" XDG_CONFIG_HOME="$home/config" \
     XDG_DATA_HOME="$home/data" XDG_STATE_HOME="$home/state" XDG_CACHE_HOME="$home/cache" PI_OFFLINE=1 \
     PI_NVIM_BIN="${CARGO_TARGET_DIR:-$root/target}/debug/pi-nvim" PI_NVIM_DEMO="${demo-1}" PI_DEMO_OUT="${start}" \
     timeout 120 "$tools/py/bin/python" "$root/scripts/shot.py" "$out/$name" --nvim "$tools/bin/nvim" --size "$size" \

@@ -236,6 +236,21 @@ local function fold_everywhere(view, block)
   end
 end
 
+--- Whether nothing was said yet: the chat holds the words for a beginner, which are read from their top.
+---@param view pi.chat.View
+---@return boolean
+local function only_greets(view)
+  local first = view.blocks[1]
+  return first ~= nil and first.kind == 'empty'
+end
+
+--- Where a window that follows puts its cursor.
+---@param view pi.chat.View
+---@return integer
+local function resting_line(view)
+  return only_greets(view) and 1 or vim.api.nvim_buf_line_count(view.buf)
+end
+
 --- Called when a window begins to show a chat: folds belong to windows.
 ---@param session string
 ---@param win integer
@@ -252,7 +267,7 @@ function M.shown(session, win)
       fold(win, block)
     end
   end
-  vim.api.nvim_win_set_cursor(win, { vim.api.nvim_buf_line_count(view.buf), 0 })
+  vim.api.nvim_win_set_cursor(win, { resting_line(view), 0 })
   view.unseen = 0
   if not view.drawn then
     require('pi.rpc').notify('chat.redraw', { session = session })
@@ -263,6 +278,9 @@ end
 ---@param view pi.chat.View
 ---@return integer[]
 local function followers(view)
+  if only_greets(view) then
+    return windows(view)
+  end
   local last = vim.api.nvim_buf_line_count(view.buf)
   local current = vim.api.nvim_get_current_win()
   return vim.tbl_filter(function(win)
@@ -278,9 +296,10 @@ end
 ---@param before integer line count before
 local function follow(view, following, before)
   local last = vim.api.nvim_buf_line_count(view.buf)
+  local line = resting_line(view)
   for _, win in ipairs(following) do
-    if vim.api.nvim_win_get_cursor(win)[1] ~= last then
-      vim.api.nvim_win_set_cursor(win, { last, 0 })
+    if vim.api.nvim_win_get_cursor(win)[1] ~= line then
+      vim.api.nvim_win_set_cursor(win, { line, 0 })
     end
   end
   local all = #windows(view)

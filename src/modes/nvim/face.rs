@@ -18,6 +18,7 @@ use super::opener::Opener;
 use super::opening::Begin;
 use super::outbox::Outbox;
 use super::slot::Slot;
+use crate::files::agent_dir::shown;
 use crate::files::state::StateDir;
 use crate::session::listing::same_file;
 use crate::session::{SessionChoice, Wish};
@@ -223,13 +224,13 @@ impl Face {
 
     /// What to do when there is no model yet.
     pub(super) fn first_steps(&self) -> String {
-        let file = self.opener.places().agent_dir.join("models.json");
+        let places = self.opener.places();
+        let file = shown(&places.agent_dir.join("models.json"), &places.home);
         format!(
             "Model      No model yet\n\
              {blank}:Pi login anthropic   (or openai, google, ...) stores a key\n\
              {blank}:Pi model local       finds a server on this machine\n\
-             {blank}:Pi settings models   opens {} with an example",
-            file.display(),
+             {blank}:Pi settings models   opens {file} with an example",
             blank = " ".repeat(11),
         )
     }

@@ -104,7 +104,7 @@ async fn submit(
 fn check_model(core: &Core, state: &State) -> Result<(), CommandError> {
     let Some(model) = &state.model else {
         return Err(CommandError::new(
-            "No model selected: choose one, or log in to a provider first (`pi-nvim auth check` names the keys)",
+            "No model selected: choose one, or log in to a provider first",
         ));
     };
     core.config
