@@ -19,6 +19,9 @@ shot() { # name size start keys...
   case $name in *.*) ;; *) name=$name.png ;; esac
   mkdir -p "$home"/{home,agent,tmp,config,data,state,cache}
   cp -R "$root/scripts/demo/sample" "$home/shop"
+  # A person's own models and settings, where a picture needs them.
+  [ -z "${models-}" ] || printf '%s' "$models" >"$home/agent/models.json"
+  [ -z "${settings-}" ] || printf '%s' "$settings" >"$home/agent/settings.json"
   for key in "$@"; do keys+=("--keys=$key"); done
   (cd "$home/shop" && git init -q . && env -u NVIM \
     HOME="$home" PI_CODING_AGENT_DIR="$home/agent" TMPDIR="$home/tmp" XDG_CONFIG_HOME="$home/config" \
@@ -54,8 +57,12 @@ shot review-small 80x24 '' "${review[@]}"
 shot decided 110x32 '' "${review[@]}" ',a' 'sleep:0.3' ',r'
 shot list 110x32 '' "${review[@]}" ',l'
 shot proposal 110x32 '' "${review[@]}" ':Pi review next<CR>' ']C' 'sleep:0.3' ']C'
-shot tree 110x32 '' "${review[@]}" ':Pi tree<CR>'
+# A second branch: back to the question, asked in other words.
+settings='{"branchSummary":{"skipPrompt":true}}' shot tree 130x34 '' "${review[@]}" ':Pi abort<CR>' "wait:require('pi.review').pending() == 0" ':Pi tree<CR>' 'sleep:1' 'gg' 'j' '<CR>' 'sleep:1' \
+  ':Pi ask Only the receipt is wrong. Put it right.<CR>' "$asked" 'sleep:0.5' ':Pi focus tree<CR>' 'sleep:0.3' '/The tests<CR>' 'L' 'sleep:0.5' 'first try<CR>' 'sleep:0.8' ':nohlsearch<CR>'
 shot chat 110x32 '' "${allow[@]}" "$drawn" ':Pi focus chat<CR>'
 demo='' shot first-run 100x30 none 'wait:vim.v.vim_did_enter == 1' ':Pi open<CR>' 'sleep:1'
 demo='' shot no-model 100x30 none 'wait:vim.v.vim_did_enter == 1' ':Pi ask explain this file<CR>' 'sleep:1'
+demo='' models='{"providers":{"local":{"baseUrl":"http://127.0.0.1:9/v1","apiKey":"none","api":"openai-completions","models":[{"id":"m1","name":"M1"}]}}}' \
+  settings='{"retry":{"enabled":false}}' shot server-down 100x30 none 'wait:vim.v.vim_did_enter == 1' ':Pi ask explain this file<CR>' 'sleep:2'
 shot help 100x30 '' "$asked" ':Pi help<CR>'

@@ -182,7 +182,7 @@ function M.winbar()
     add(place)
   end
   add(it.model or 'no model', it.model and 'PiTime' or 'PiStatusWarn')
-  if it.thinking ~= '' and it.thinking ~= 'off' then
+  if it.model and it.thinking ~= '' and it.thinking ~= 'off' then
     add(it.thinking)
   end
   if it.context_pct then

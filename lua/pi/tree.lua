@@ -213,6 +213,24 @@ local function follow(view, resting)
       end
     end,
   })
+  -- New entries of a run come in bursts: one look a little later shows them all.
+  local soon = false
+  vim.api.nvim_create_autocmd('User', {
+    group = group,
+    pattern = 'PiMessage',
+    callback = function(ev)
+      if soon or ev.data.session ~= view.session or not views.window(view) then
+        return
+      end
+      soon = true
+      vim.defer_fn(function()
+        soon = false
+        if vim.api.nvim_buf_is_valid(view.buf) and views.window(view) then
+          M.refresh(view)
+        end
+      end, 100)
+    end,
+  })
 end
 
 ---@param session string

@@ -400,6 +400,9 @@ impl Slot {
             self.state.lock().ran = true;
         }
         match event {
+            // While a run goes on nobody moves: a label or a context edit changes nothing of the chat, and reading it
+            // anew would take what runs for interrupted.
+            Event::TreeChanged { .. } if self.status.lock().is_running() => {}
             Event::SessionChanged { .. } | Event::TreeChanged { .. } => {
                 let (slot, face) = (self.clone(), face.clone());
                 // Detached: asks the runtime, which must not be done while its events are taken in.

@@ -402,6 +402,38 @@ async fn every_key_of_the_tree_does_what_it_says() {
     }
 }
 
+/// The text of the chat, joined.
+const CHAT: &str = "table.concat(vim.api.nvim_buf_get_lines(require('pi.chat').buffer(vim.t.pi_session), 0, -1, false), '\\n')";
+
+#[tokio::test]
+async fn a_label_during_a_run_leaves_the_chat_as_it_is_and_new_rows_come_by_themselves() {
+    let (_model, nv) = seeded(vec![call("c9", "bash", json!({"command": "true"}))]).await;
+    nv.command("Pi ask run something").await;
+    nv.wait_lua(&format!(
+        "return {CHAT}:find('waits for your answer', 1, true)"
+    ))
+    .await;
+    // The tree shows the question that runs without being asked to look again.
+    nv.command("Pi focus tree").await;
+    nv.wait("search('run something', 'wc') > 0").await;
+    on(&nv, "answer one").await;
+    nv.command("Pi label kept").await;
+    nv.wait("search('\\[kept\\]', 'wc') > 0").await;
+    // Whatever the label set off has been drawn when the answer to a later request is there.
+    nv.lua(
+        "require('pi.rpc').request('session.tools_shown', { session = vim.t.pi_session }, function() _G.later = true end)",
+        json!(null),
+    )
+    .await;
+    nv.wait_lua("return _G.later").await;
+    let chat = nv.lua(&format!("return {CHAT}"), json!(null)).await;
+    let chat = chat.as_str().unwrap();
+    assert!(
+        chat.contains("waits for your answer") && !chat.contains("aborted"),
+        "{chat}"
+    );
+}
+
 #[tokio::test]
 async fn a_jump_during_a_run_asks_first() {
     let (_model, nv) = seeded(vec![
