@@ -375,6 +375,34 @@ impl Chat {
         self.gone.push(id.to_owned());
     }
 
+    /// Makes way for a new call. Some servers number their calls from the start in every answer: a finished call with
+    /// the same id stays above under a name of its own.
+    pub(super) fn begin_call(&mut self, call_id: &str) {
+        if !self
+            .tools
+            .get(call_id)
+            .is_some_and(|tool| tool.state.is_final())
+        {
+            return;
+        }
+        let mut name = call_id.to_owned();
+        while self.tools.contains_key(&name) {
+            name.push('\'');
+        }
+        if let Some(tool) = self.tools.remove(call_id) {
+            self.tools.insert(name.clone(), tool);
+        }
+        let (old, new) = (format!("call:{call_id}"), format!("call:{name}"));
+        if let Some(at) = self.index.remove(&old) {
+            if let Some(block) = self.blocks.get_mut(at) {
+                block.id.clone_from(&new);
+            }
+            self.index.insert(new, at);
+        }
+        // The other side knows the block by its old name.
+        self.fresh = true;
+    }
+
     /// Forgets all blocks.
     pub(super) fn clear(&mut self) {
         let (session, cwd) = (

@@ -176,10 +176,13 @@ impl Chat {
                         block.replace(all, Vec::new());
                     });
                 }
-                Content::ToolCall(call) => self.tool(&call.id, |tool| {
-                    tool.name.clone_from(&call.name);
-                    tool.args = call.arguments.clone();
-                }),
+                Content::ToolCall(call) => {
+                    self.begin_call(&call.id);
+                    self.tool(&call.id, |tool| {
+                        tool.name.clone_from(&call.name);
+                        tool.args = call.arguments.clone();
+                    });
+                }
                 _ => {}
             }
             let entry = entry.map(str::to_owned);
@@ -257,6 +260,7 @@ impl Chat {
                 self.fold_now();
                 // A provider may send the id later; such a call appears with its end.
                 if !id.is_empty() {
+                    self.begin_call(id);
                     self.stream.calls.push((*index, id.clone()));
                     self.tool(id, |tool| {
                         tool.name.clone_from(name);

@@ -393,3 +393,39 @@ proptest::proptest! {
         proptest::prop_assert_eq!(drawn.lines(), chat.lines());
     }
 }
+
+#[test]
+fn an_id_used_again_is_a_call_of_its_own() {
+    let turn = |command: &str, text: &str| {
+        let mut events = begin().to_vec();
+        events.extend([
+            update(StreamEvent::ToolCallStart {
+                index: 0,
+                id: "c1".into(),
+                name: "bash".into(),
+            }),
+            Event::MessageEnd {
+                message: assistant(
+                    json!([{"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": command}}]),
+                    "toolUse",
+                ),
+                entry: None,
+            },
+            ended("bash", text, json!({}), false),
+        ]);
+        events
+    };
+    let events = [turn("first", "one"), turn("second", "two")].concat();
+    check(
+        events,
+        expect![[r#"
+            [tool closed] bash first  1.2s  ok
+                ```
+                one
+                ```
+            [tool open] bash second  1.2s  ok
+                ```
+                two
+                ```"#]],
+    );
+}
