@@ -577,7 +577,7 @@ async fn files_of_then_and_now_are_compared_in_a_tab_page_of_their_own() {
 async fn a_very_long_session_is_one_page_at_a_time() {
     let nv = Nv::start().await;
     nv.attach(120, 40).await;
-    // One chain: nothing may recurse over it, and no request may carry it. The bench takes five times as many.
+    // One chain: nothing may recurse over it, and no request may carry it.
     let mut seed = Seed::new("0198ffff-long", &nv.cwd).user("e0", None, "question 0");
     for at in 1..10_000 {
         let (id, parent) = (format!("e{at}"), format!("e{}", at - 1));
