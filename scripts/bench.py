@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY, NVIM = (str(pathlib.Path(arg).resolve()) for arg in sys.argv[1:3])
 TOKENS = 50_000
+ENTRIES = 50_000
 TARGETS = {  # figure: (unit, target)
     "plugin_load_ms": ("ms", 1.0),
     "handshake_cpu_ms": ("ms CPU", 8.0),
@@ -23,6 +24,8 @@ TARGETS = {  # figure: (unit, target)
     "batches_per_second": ("/s", 35.0),
     "longest_batch_ms": ("ms", 4.0),
     "cpu_us_per_token": ("µs CPU", 20.0),
+    "tree_open_ms": ("ms", 300.0),
+    "tree_filter_ms": ("ms", 100.0),
 }
 
 
@@ -53,6 +56,22 @@ class Model(BaseHTTPRequestHandler):
         pass
 
 
+def long_session(path: pathlib.Path, cwd: pathlib.Path):
+    """A session of ENTRIES messages, with a branch every thousand of them."""
+    when, ids = "2026-01-01T00:00:00.000Z", [f"{n:08x}" for n in range(ENTRIES)]
+    header = {"type": "session", "version": 3, "id": "01980000-0000-7000-8000-000000000000", "timestamp": when, "cwd": str(cwd)}
+    with path.open("w") as file:
+        print(json.dumps(header), file=file)
+        for n, entry in enumerate(ids):
+            text = f"message {n} " + "word " * 20
+            message = {"role": "user", "content": text, "timestamp": n}
+            if n % 2:
+                message = {"role": "assistant", "content": [{"type": "text", "text": text}], "api": "openai-completions",
+                           "provider": "bench", "model": "m", "stopReason": "stop", "timestamp": n, "usage": {}}
+            parent = ids[n - 3 if n % 1000 == 998 else n - 1] if n else None
+            print(json.dumps({"type": "message", "id": entry, "parentId": parent, "timestamp": when, "message": message}), file=file)
+
+
 def once(url: str) -> dict:
     with tempfile.TemporaryDirectory(prefix="pi-bench-") as folder:
         home = pathlib.Path(folder)
@@ -61,10 +80,11 @@ def once(url: str) -> dict:
         model = {"id": "m", "contextWindow": 10_000_000, "maxTokens": 100_000}
         provider = {"baseUrl": url, "api": "openai-completions", "apiKey": "k", "models": [model]}
         (home / "agent/models.json").write_text(json.dumps({"providers": {"bench": provider}}))
+        long_session(home / "long.jsonl", home / "work")
         (home / "agent/settings.json").write_text(json.dumps({"defaultProvider": "bench", "defaultModel": "m"}))
         env = {"PATH": os.environ["PATH"], "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PI_OFFLINE": "1",
                "PI_CODING_AGENT_DIR": str(home / "agent"), "PI_NVIM_BIN": BINARY, "PI_NVIM_ROOT": str(ROOT),
-               "PI_BENCH_OUT": str(home / "out.json"),
+               "PI_BENCH_OUT": str(home / "out.json"), "PI_BENCH_SESSION": str(home / "long.jsonl"),
                **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "STATE", "CACHE")}}
         subprocess.run([NVIM, "--clean", "-n", "-i", "NONE", "--headless", "--cmd", f"set rtp^={ROOT}",
                         "-c", f"luafile {ROOT}/scripts/bench/nvim.lua"],

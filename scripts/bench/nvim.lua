@@ -28,10 +28,34 @@ end
 local function cpu_ms(pid)
   local total = 0
   for task in vim.fs.dir('/proc/' .. pid .. '/task') do
-    local line = vim.fn.readfile(('/proc/%d/task/%s/schedstat'):format(pid, task))[1] or '0'
-    total = total + tonumber(line:match('^%d+'))
+    -- A thread may end between the look and the reading.
+    local read, lines = pcall(vim.fn.readfile, ('/proc/%d/task/%s/schedstat'):format(pid, task))
+    total = total + (read and tonumber((lines[1] or '0'):match('^%d+')) or 0)
   end
   return total / 1e6
+end
+
+-- A long session: from the command to rows on the screen, and a change of the filter.
+local function measure_tree()
+  local before = vim.t.pi_session
+  vim.cmd('Pi resume ' .. vim.fn.fnameescape(vim.env.PI_BENCH_SESSION))
+  wait_for('the long session', 60, function()
+    return vim.t.pi_session ~= before
+  end)
+  local at = uv.hrtime()
+  vim.cmd('Pi tree')
+  wait_for('the tree', 60, function()
+    return vim.bo.filetype == 'pi-tree' and vim.api.nvim_get_current_line() ~= ''
+  end)
+  result.tree_open_ms = ms(at)
+  local view = assert(require('pi.tree.view').of(vim.t.pi_session))
+  local rows = view.len
+  at = uv.hrtime()
+  vim.api.nvim_feedkeys('3', 'xt', false)
+  wait_for('the filter', 60, function()
+    return view.len ~= rows
+  end)
+  result.tree_filter_ms = ms(at)
 end
 
 local function run()
@@ -80,6 +104,8 @@ local function run()
   result.batches_per_second = batches / seconds
   result.longest_batch_ms = longest
   result.cpu_us_per_token = (cpu_ms(pid) - before) * 1000 / 50000
+  rpc.batch = batch
+  measure_tree()
   vim.fn.writefile({ vim.json.encode(result) }, out)
   vim.cmd('qall!')
 end

@@ -442,7 +442,7 @@ impl Slot {
                 self.outbox.set(key, op);
             }
             Event::ModelChanged { .. } => {
-                self.greet(&face.first_steps(), &face.opener.places().home)
+                self.greet(&face.first_steps(), &face.opener.places().home);
             }
             Event::AgentSettled { .. } | Event::TurnEnd { .. } | Event::CompactionEnd { .. } => {
                 self.chat.lock().apply(event, now());
