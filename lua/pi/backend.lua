@@ -114,6 +114,28 @@ local function stderr(data)
   end
 end
 
+--- How long a process may take to greet, in milliseconds.
+M.GREETING_MS = 10000
+
+--- Gives up on a process that never greets: it is some other program, or it hangs.
+---@param job integer
+---@param path string
+local function expect_greeting(job, path)
+  vim.defer_fn(function()
+    -- Neovim may itself have stood at a prompt all that time: what has come meanwhile is taken in first.
+    vim.defer_fn(function()
+      if state.job ~= job or state.channel then
+        return
+      end
+      state.job = nil
+      vim.fn.jobstop(job)
+      settle(
+        ('%s does not answer: is it the right program? `:Pi log` has what it said'):format(path)
+      )
+    end, 500)
+  end, M.GREETING_MS)
+end
+
 --- Starts the process; the callback runs when it was greeted, or with an error.
 ---@param callback fun(err: string?)
 function M.start(callback)
@@ -147,6 +169,7 @@ function M.start(callback)
     return
   end
   state.job = job
+  expect_greeting(job, path)
 end
 
 --- The directory a session of this tab page belongs to. It does not follow files, even where Neovim's own does.

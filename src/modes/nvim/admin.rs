@@ -9,6 +9,7 @@ use serde_json::json;
 use super::face::{Answer, Answering, Face, Request};
 use super::json::at;
 use crate::ai::{auth, local};
+use crate::files::replace::{Only, Options, replace_if};
 use crate::resources::settings::{Settings, Trust};
 use crate::resources::trust::{self, TrustChoice, TrustStore, Verdict};
 
@@ -174,11 +175,10 @@ fn settings_file(face: &Face, request: &Request) -> Answer {
         _ => (dir.join("settings.json"), "{}\n"),
     };
     if !path.exists() {
-        let write = |path: &Path| {
-            std::fs::create_dir_all(dir)?;
-            std::fs::write(path, example)
-        };
-        write(&path).map_err(|error| format!("write {}: {error}", path.display()))?;
+        // Whole or not at all, and never over one that appeared meanwhile.
+        let example = example.as_bytes();
+        replace_if(&path, example, Only::IfMissing, Options::default())
+            .map_err(|error| format!("write {}: {error}", path.display()))?;
     }
     Ok(json!({ "path": path.to_string_lossy() }))
 }

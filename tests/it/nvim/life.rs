@@ -183,6 +183,41 @@ async fn a_binary_that_cannot_be_started_is_one_clear_line() {
 }
 
 #[tokio::test]
+async fn a_program_that_never_greets_is_given_up_with_one_line() {
+    let nv = Nv::start().await;
+    nv.lua(NOTES, json!(null)).await;
+    // Says nothing.
+    let silent = nv.cwd.join("silent");
+    std::fs::write(&silent, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&silent, executable).unwrap();
+    nv.lua(
+        "require('pi').setup({ bin = ... }) require('pi.backend').GREETING_MS = 100",
+        json!([silent]),
+    )
+    .await;
+    nv.command("Pi ask a text that must not be lost").await;
+    nv.wait_lua("return #_G.notes == 1 and not require('pi.backend').info().running")
+        .await;
+    let notes = nv.lua("return _G.notes[1]", json!(null)).await;
+    let notes = notes.as_str().unwrap();
+    assert!(notes.contains("silent does not answer"), "{notes}");
+    // The right one is named: it starts, and the text stands in the prompt.
+    let binary = env!("CARGO_BIN_EXE_pi-nvim");
+    nv.lua(
+        "require('pi').setup({ bin = ... }) require('pi.backend').GREETING_MS = 10000",
+        json!([binary]),
+    )
+    .await;
+    nv.command("Pi open").await;
+    nv.wait_lua(
+        "local buf = require('pi.prompt').buffer(vim.t.pi_session)
+         return vim.api.nvim_buf_get_lines(buf, 0, -1, false)[1] == 'a text that must not be lost'",
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn another_protocol_is_refused_with_what_to_do() {
     let nv = Nv::start().await;
     nv.lua(NOTES, json!(null)).await;
